@@ -11,6 +11,9 @@ PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup
 train: .venv/.ready
 	$(BIN)/nip-fn train --trainer malt
 
+# Without it each worker would compile all tests anew, and each command's process the packages.
+unexport PYTHONDONTWRITEBYTECODE
+
 # What must hold before every commit: style, types, the direction of imports, and all tests but
 # the exhaustive ones, full sweeps of which a sample is run here.
 test: check

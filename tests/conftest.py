@@ -6,6 +6,7 @@ or configuration.
 """
 
 import asyncio
+import gc
 import inspect
 import os
 import signal
@@ -28,6 +29,15 @@ if "PYTEST_XDIST_WORKER" in os.environ:
     # Workers share the cores: torch's threads, one per core in each of them, would only wait for
     # each other.
     os.environ["OMP_NUM_THREADS"] = "1"
+
+
+# What is collected lives until the end: to look for garbage in it, again and again, takes seconds.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -6,16 +6,14 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import datasets
-import pyarrow
-import pyarrow.parquet as parquet
-
 from nip_fn.config.codec import from_dict
 from nip_fn.errors import Problem
 from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.data.building import BadRows
 from nip_fn_adapters.data.opening import Data, open_data
 from nip_fn_adapters.extensions import remember_sources
+
+from ..lazily import datasets
 
 Rows = Sequence[Mapping[str, Any]]
 DIFFICULTIES = ("introductory", "interview", "competition")
@@ -110,6 +108,9 @@ def to_csv(path: Path, rows: Rows) -> Path:
 
 
 def to_parquet(path: Path, rows: Rows) -> Path:
+    import pyarrow
+    from pyarrow import parquet
+
     path.parent.mkdir(parents=True, exist_ok=True)
     parquet.write_table(pyarrow.Table.from_pylist(list(rows)), path)
     return path

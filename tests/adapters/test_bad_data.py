@@ -23,7 +23,7 @@ from .datafiles import (
     to_saved,
 )
 
-pytestmark = pytest.mark.usefixtures("folder")
+pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.xdist_group("data")]
 
 
 def test_jsonl_may_have_a_mark_windows_line_ends_and_blank_lines(folder: Path) -> None:

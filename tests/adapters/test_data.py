@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import datasets
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -22,6 +21,7 @@ from nip_fn_adapters.data import files
 from nip_fn_adapters.data.building import LeftOut
 from nip_fn_adapters.data.opening import Data, open_data
 
+from ..lazily import datasets
 from .datafiles import (
     DIFFICULTIES,
     LOADERS,
@@ -42,7 +42,7 @@ from .datafiles import (
     to_saved_alone,
 )
 
-pytestmark = pytest.mark.usefixtures("folder")
+pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.xdist_group("data")]
 
 
 def alone(dataset: object, split: str) -> dict[str, int]:
@@ -402,7 +402,7 @@ def hub(tables: Mapping[str, Rows], calls: list[Any]) -> Callable[..., Any]:
 
 def test_buggy_apps_comes_from_the_hub(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
     tables, calls = {"train": buggy_rows(0, 20), "test": buggy_rows(20, 40)}, list[Any]()
-    monkeypatch.setattr(datasets, "load_dataset", hub(tables, calls))
+    monkeypatch.setattr("datasets.load_dataset", hub(tables, calls))
     found = opened("hf:lrhammond/buggy-apps")
     assert calls == [("lrhammond/buggy-apps", {})]
     assert shape(found) == shape(opened(to_saved(folder / "saved", **tables)))
@@ -410,7 +410,7 @@ def test_buggy_apps_comes_from_the_hub(monkeypatch: pytest.MonkeyPatch, folder: 
 
 
 def test_tables_without_rows_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(datasets, "load_dataset", hub({"train": [], "test": []}, []))
+    monkeypatch.setattr("datasets.load_dataset", hub({"train": [], "test": []}, []))
     assert "holds no rows" in refused("hf:nobody/nothing")
 
 
@@ -425,7 +425,7 @@ def test_a_data_set_that_a_script_made_is_read_as_the_hub_converted_it(
             raise RuntimeError("Dataset scripts are no longer supported, but found apps.py")
         return converted(name, **options)
 
-    monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr("datasets.load_dataset", load)
     assert opened("hf:codeparrot/apps").report.rows > 0
     assert calls == [("codeparrot/apps", {"revision": "refs/convert/parquet"})]
 
@@ -439,7 +439,7 @@ def test_without_the_hub_one_line_says_how_to_do_without(
     def load(name: str, **options: Any) -> Any:
         raise error
 
-    monkeypatch.setattr(datasets, "load_dataset", load)
+    monkeypatch.setattr("datasets.load_dataset", load)
     line = refused("hf:lrhammond/buggy-apps")
     assert type(error).__name__ in line
     assert "hf download --repo-type dataset lrhammond/buggy-apps --local-dir" in line

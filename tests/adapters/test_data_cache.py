@@ -27,7 +27,7 @@ from .datafiles import (
     to_saved,
 )
 
-pytestmark = pytest.mark.usefixtures("folder")
+pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.xdist_group("data")]
 
 
 def kept() -> list[Path]:

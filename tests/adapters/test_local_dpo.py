@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from msgspec.structs import replace
-from torch.nn.functional import logsigmoid
 
 from nip_fn.training.losses import DPO
 from nip_fn.training.rows import preference
@@ -24,6 +22,7 @@ from nip_fn_adapters.providers.local.models import (
 from nip_fn_adapters.providers.local.rows import encode_rows
 from nip_fn_adapters.providers.local.steps import log_ratios, plain_scores
 
+from ..lazily import functional, torch
 from .tiny_llama import chat, make_tiny_llama
 from .training import CHOSEN, REJECTED, make_job, make_trainer, tune
 
@@ -64,7 +63,7 @@ def dpo_loss(policy: Any, reference: Any, tokenizer: Any, job: Job) -> Any:
             with torch.no_grad():
                 named = log_probability(reference, prompt, reply)
             ratios.append(log_probability(policy, prompt, reply) - named)
-        losses.append(-logsigmoid(job.loss.beta * (ratios[0] - ratios[1])))
+        losses.append(-functional.logsigmoid(job.loss.beta * (ratios[0] - ratios[1])))
     return torch.stack(losses).mean()
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from huggingface_hub.utils import validate_repo_id
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -203,6 +202,8 @@ def test_any_adapter_has_a_repository_that_keeps_the_end_of_its_name(
 ) -> None:
     name = f"{adapter}-0123abcd"
     pushed = repository(namespace, name)
+    from huggingface_hub.utils import validate_repo_id
+
     validate_repo_id(pushed)
     assert pushed.startswith(f"{namespace}/")
     assert pushed.endswith("0123abcd")

@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from msgspec.structs import replace
-from peft import LoraConfig, get_peft_model
 
 from nip_fn.training.packing import TokenRow, pack
 from nip_fn.training.tuning import Precision
@@ -19,12 +17,15 @@ from nip_fn_adapters.providers.local.memory import training_memory
 from nip_fn_adapters.providers.local.models import load_base
 from nip_fn_adapters.providers.local.packed import packing_problem, score
 
+from ..lazily import torch
 from .tiny_llama import make_tiny_llama
 from .training import make_job
 
 
 @pytest.mark.parametrize("rank", [None, 4])
 def test_the_parts_are_those_of_the_model(tmp_path: Path, rank: int | None) -> None:
+    from peft import LoraConfig, get_peft_model
+
     folder = make_tiny_llama(tmp_path)
     model = load_base(folder)
     if rank is not None:

@@ -9,10 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
-import torch
-from accelerate import Accelerator
 from msgspec.structs import replace
-from torch.nn.functional import logsigmoid
 
 from nip_fn.game.chat import Chat, Message
 from nip_fn.game.tokens import SampledTokens
@@ -48,6 +45,7 @@ from nip_fn_adapters.providers.local.steps import Batch, plain_scores
 from nip_fn_adapters.providers.local.train import Trained
 from nip_fn_adapters.providers.local.weights import load_reference
 
+from ..lazily import accelerate, functional, torch
 from .tiny_llama import CHARACTERS, SPECIAL, make_tiny_llama
 from .training import make_job
 from .trl_losses import trl_trainer
@@ -130,7 +128,7 @@ def sampled(reply: str) -> SampledTokens:
 class Case:
     """A job of one step, loaded twice: for trl, and to be packed."""
 
-    def __init__(self, job: Job, run: Path, dtype: torch.dtype) -> None:
+    def __init__(self, job: Job, run: Path, dtype: "torch.dtype") -> None:
         job = replace(job, batch_size=len(job.rows))
         files = JobFiles(run, job.name)
         files.folder.mkdir(parents=True, exist_ok=True)
@@ -186,7 +184,7 @@ class Case:
         reference = token_scores(self.reference, encoded.rows)
         batch = Batch.of(encoded, reference, range(len(encoded.rows)))
         model = attend_in_blocks(self.loaded.model.train())
-        figures, forwarded = backward(self.job, model, Accelerator(cpu=True), batch)
+        figures, forwarded = backward(self.job, model, accelerate.Accelerator(cpu=True), batch)
         self.forwarded = forwarded
         return figures.loss, gradients(model)
 
@@ -205,7 +203,7 @@ def dpo(loss: DPO, replies: list[Reply], counts: list[int]) -> Any:
     total = 0
     for chosen, rejected in pairs:
         ratios = [(reply.policy - reply.reference.detach()).sum() for reply in (chosen, rejected)]
-        total = total - logsigmoid(loss.beta * (ratios[0] - ratios[1])) / len(pairs)
+        total = total - functional.logsigmoid(loss.beta * (ratios[0] - ratios[1])) / len(pairs)
     return total + loss.sft_weight * sft(SFT(), [chosen for chosen, _ in pairs], counts)
 
 
@@ -220,7 +218,7 @@ def simpo(loss: SimPO, replies: list[Reply], counts: list[int]) -> Any:
     """Equation 6 of Meng et al. (2024)."""
     means = [loss.beta * reply.policy.mean() for reply in replies]
     pairs = list(zip(means[::2], means[1::2], strict=True))
-    return -sum(logsigmoid(good - bad - loss.margin) for good, bad in pairs) / len(pairs)
+    return -sum(functional.logsigmoid(good - bad - loss.margin) for good, bad in pairs) / len(pairs)
 
 
 def sft(loss: SFT, replies: list[Reply], counts: list[int]) -> Any:
@@ -317,7 +315,7 @@ LOSSES: dict[str, Loss] = {
 
 
 def make_case(
-    model: Path, run: Path, method: str, shape: str, use_lora: bool, dtype: torch.dtype
+    model: Path, run: Path, method: str, shape: str, use_lora: bool, dtype: "torch.dtype"
 ) -> Case:
     job = replace(
         make_job(model),

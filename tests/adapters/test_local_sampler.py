@@ -12,10 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from msgspec.structs import replace
 from returns.result import Result, Success
-from transformers import RepetitionPenaltyLogitsProcessor
 
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
@@ -29,6 +27,7 @@ from nip_fn_adapters.providers.local.models import encode_chat
 from nip_fn_adapters.providers.local.policy import LoadedPolicy, load_policy, log_probabilities
 from nip_fn_adapters.providers.local.sampler import _batches, _Row, local_sampler
 
+from ..lazily import torch, transformers
 from .tiny_llama import CONTEXT, ask, chat, make_tiny_llama
 
 Answer = Result[tuple[Completion, ...], Problem]
@@ -61,7 +60,7 @@ def policy(model: Path) -> LoadedPolicy:
     return load_policy(str(model), Path("nowhere"), None).unwrap()
 
 
-def next_logits(policy: LoadedPolicy, tokens: list[int]) -> torch.Tensor:
+def next_logits(policy: LoadedPolicy, tokens: list[int]) -> "torch.Tensor":
     """The model's logits of the token after these, `[V]`."""
     with torch.inference_mode():
         logits: torch.Tensor = policy.model(torch.tensor([tokens])).logits[0, -1]
@@ -179,12 +178,14 @@ def test_the_penalty_comes_first_then_the_temperature_then_the_nucleus(
     batch = [DecodeRequest(prompt, keys, 2.0, 1, 0.95, 3.0) for prompt in (tokens, longer)]
     drawn = [reply.tokens[0] for reply in decode(policy, batch, Timings())[0]]
     logits = next_logits(policy, tokens)[None]
-    penalised = RepetitionPenaltyLogitsProcessor(3.0)(torch.tensor([tokens]), logits)[0]
+    penalised = transformers.RepetitionPenaltyLogitsProcessor(3.0)(torch.tensor([tokens]), logits)[
+        0
+    ]
     assert penalised[0] == logits[0, 0] > 1
     _assert_as_often(drawn, _nucleus(penalised, 2.0, 0.95))
 
 
-def _nucleus(logits: torch.Tensor, temperature: float, top_p: float) -> np.ndarray:
+def _nucleus(logits: "torch.Tensor", temperature: float, top_p: float) -> np.ndarray:
     """The probabilities of the smallest likely enough set, scaled up to 1; 0 elsewhere."""
     scaled = logits.double().numpy() / temperature
     probabilities = np.exp(scaled - scaled.max())
@@ -250,7 +251,9 @@ def test_the_penalty_is_that_of_transformers(policy: LoadedPolicy) -> None:
     for tokens in prompts:
         logits = next_logits(policy, tokens)[None]
         for penalty in (0.5, 1.0, 1.3, 50.0):
-            expected = RepetitionPenaltyLogitsProcessor(penalty)(torch.tensor([tokens]), logits)
+            expected = transformers.RepetitionPenaltyLogitsProcessor(penalty)(
+                torch.tensor([tokens]), logits
+            )
             got = penalise(logits[None], torch.tensor([[tokens]]), torch.tensor([[[penalty]]]))
             assert torch.equal(got[0], expected)
 
@@ -386,7 +389,7 @@ def test_a_prompts_token_is_forwarded_once(
 ) -> None:
     read, real = list[int](), policy.model.forward
 
-    def forward(tokens: torch.Tensor, **inputs: object) -> object:
+    def forward(tokens: "torch.Tensor", **inputs: object) -> object:
         read.append(tokens.numel())
         return real(tokens, **inputs)
 

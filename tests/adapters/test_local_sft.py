@@ -5,7 +5,6 @@ import math
 from pathlib import Path
 
 import pytest
-import torch
 from msgspec.structs import replace
 
 from nip_fn.training.losses import SFT
@@ -21,6 +20,7 @@ from nip_fn_adapters.providers.local.models import (
 from nip_fn_adapters.providers.local.policy import load_policy
 from nip_fn_adapters.providers.local.rows import encode_rows
 
+from ..lazily import torch
 from .tiny_llama import chat, make_tiny_llama
 from .training import CHOSEN, log_probability, make_job, make_trainer, supervised_rows, tune
 

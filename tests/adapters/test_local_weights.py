@@ -5,9 +5,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import torch
 from msgspec.structs import replace
-from safetensors.torch import load_file, save_file
 
 from nip_fn.run.ports import Tuned
 from nip_fn.training.losses import SFT
@@ -17,6 +15,7 @@ from nip_fn_adapters.providers.local.models import load_adapter, load_base, load
 from nip_fn_adapters.providers.local.policy import load_policy, probe_scores
 from nip_fn_adapters.providers.local.weights import CONFIG, WEIGHTS, add_below
 
+from ..lazily import safetensors, torch
 from .forked import in_forked_process
 from .tiny_llama import make_tiny_llama
 from .training import make_job, make_trainer, supervised_rows, tune
@@ -118,11 +117,14 @@ def test_training_from_scratch_knows_nothing_of_what_came_before(lineage: Lineag
 def test_a_stacked_adapter_is_one_lora_that_holds_the_earlier_one(
     lineage: Lineage,
 ) -> None:
-    config, below = lineage.config("on_top"), load_file(lineage.folder("first") / WEIGHTS)
+    config, below = (
+        lineage.config("on_top"),
+        safetensors.load_file(lineage.folder("first") / WEIGHTS),
+    )
     assert (config["r"], config["lora_alpha"]) == (4 + 3, 4 + 3)
     assert lineage.config("on_top_twice")["r"] == 4 + 3 + 2
     assert lineage.config("on_top_further")["r"] == 4 + 3
-    for name, weight in load_file(lineage.folder("on_top") / WEIGHTS).items():
+    for name, weight in safetensors.load_file(lineage.folder("on_top") / WEIGHTS).items():
         if "lora_A" in name:
             assert torch.equal(weight[:4], below[name])
         else:
@@ -141,13 +143,13 @@ def test_a_sum_of_two_loras_may_be_of_different_layers_and_scales(
         folder.mkdir()
         whole = {**lineage.config("first"), "r": rank, "lora_alpha": 5, "target_modules": [target]}
         (folder / CONFIG).write_text(json.dumps({**whole, **config}), "utf-8")
-        weights = load_file(lineage.folder("first") / WEIGHTS)
+        weights = safetensors.load_file(lineage.folder("first") / WEIGHTS)
         cut = {
             name: (weight[:rank] if "lora_A" in name else weight[:, :rank]).contiguous()
             for name, weight in weights.items()
             if target in name
         }
-        save_file(cut, folder / WEIGHTS, metadata={"format": "pt"})
+        safetensors.save_file(cut, folder / WEIGHTS, metadata={"format": "pt"})
     base = Path(lineage.job.model)
     expected = load_adapter(load_model(base, tmp_path / "0"), tmp_path / "1").merge_and_unload()
     add_below(tmp_path / "1", tmp_path / "0")

@@ -4,13 +4,13 @@ import asyncio
 
 import pytest
 
-pytest.importorskip("ray")
-
-from nip_fn_adapters.serving.on_ray import Gate
+from ..lazily import needs
 
 
+@needs("ray")
 def test_connections_to_a_lost_node_are_closed(caplog: pytest.LogCaptureFixture) -> None:
     """It closes none itself, and a request would wait for its answer until its time is over."""
+    from nip_fn_adapters.serving.on_ray import Gate
 
     async def doing() -> bytes:
         asked = asyncio.Event()

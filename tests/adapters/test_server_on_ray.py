@@ -20,12 +20,13 @@ from nip_fn_adapters.serving.wire import Needs, RestartPolicy
 from nip_fn_cli.main import app
 from nip_fn_cli.shown.exits import Exit
 
+from ..lazily import needs
 from . import clusters
 from .fleets import Machine, online, refusal, until, until_status
 from .serving import MODEL
 from .training import make_job
 
-pytest.importorskip("ray")
+pytestmark = needs("ray")
 
 NODE = {**clusters.JOINED, "num_cpus": 1}
 

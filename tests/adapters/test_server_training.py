@@ -13,13 +13,13 @@ from nip_fn.training.canary import PROBE_TOKENS
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.serving.wire import PublishAdapter
 
+from ..lazily import needs
 from .fleets import is_alive
 from .serving import MODEL, Server, config, descendants, eventually, fake_vllm, lora
 from .serving import write_adapter as write
 from .training import make_job
 
-for package in ("litestar", "accelerate", "peft", "trl"):
-    pytest.importorskip(package)
+pytestmark = needs("litestar", "accelerate", "peft", "trl")
 
 SHORT: Job = replace(make_job(Path("m")), model=MODEL, num_epochs=1)
 LONG = replace(SHORT, name="verifier-1", num_epochs=2000)

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
-import torch
 from msgspec.structs import replace
 
 from nip_fn.run.ports import Progress, Tuned
@@ -19,6 +18,7 @@ from nip_fn_adapters.providers.local.policy import load_policy, probe_scores
 from nip_fn_adapters.providers.local.progress import read_progress
 from nip_fn_adapters.serving.training import TrainingSettings, run_training
 
+from ..lazily import torch
 from .fake_hub import fake_hub
 from .tiny_llama import make_tiny_llama
 from .training import make_job, tune, two_processes

@@ -21,19 +21,23 @@ from nip_fn_adapters.providers.local.jobs import (
 )
 from nip_fn_adapters.serving.training import TrainingSettings, over_machines
 
+from ..lazily import needs
 from . import clusters
 from .test_training_ends import runs, wait_until
 from .test_training_job import Done, assert_the_same, do, halved
 from .tiny_llama import make_tiny_llama
 from .training import make_job, two_processes
 
-pytest.importorskip("ray")
-
-from nip_fn_adapters.serving.training_on_ray import train_on_ray
-
-pytestmark = [pytest.mark.exhaustive, pytest.mark.xdist_group("trainings")]
+pytestmark = [needs("ray"), pytest.mark.exhaustive, pytest.mark.xdist_group("trainings")]
 
 NODE = {**clusters.JOINED, "num_cpus": 1}  # room for one process
+
+
+def train_on_ray(*asked: Any) -> Any:
+    """The function of that name, with which Ray is imported."""
+    from nip_fn_adapters.serving.training_on_ray import train_on_ray
+
+    return train_on_ray(*asked)
 
 
 @pytest.fixture(scope="module")

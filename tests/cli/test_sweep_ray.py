@@ -20,10 +20,10 @@ from nip_fn_cli.shown.exits import Exit
 
 from ..adapters import clusters
 from ..core.games import one_by_one
+from ..lazily import needs
 from .conftest import plain_environment
 
-pytest.importorskip("ray")
-pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.timeout(2400)]
+pytestmark = [needs("ray"), pytest.mark.xdist_group("ray"), pytest.mark.timeout(2400)]
 
 Part = Literal["driver", "worker", "node"]
 PARTS: tuple[Part, ...] = ("driver", "worker", "node")

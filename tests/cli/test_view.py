@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 from collections.abc import Callable, Iterator
+from functools import cache
 from http.client import HTTPConnection
 from pathlib import Path
 
@@ -19,9 +20,14 @@ from ..tools.hostile_run import hostile_events
 from .conftest import RunCli
 from .test_report import needs_chromium
 
-EVENTS = hostile_events()
-FRAMES = [checkpoint.header(), *map(checkpoint.frame, EVENTS)]
-HALF = len(FRAMES) // 2
+
+@cache
+def frames() -> list[bytes]:
+    return [checkpoint.header(), *map(checkpoint.frame, hostile_events())]
+
+
+def half() -> int:
+    return len(frames()) // 2
 
 
 @pytest.fixture
@@ -29,7 +35,7 @@ def recording(tmp_path: Path) -> Path:
     """The first half of a recording, and a torn event."""
     path = tmp_path / "runs/goes-on/checkpoint.msgpack"
     path.parent.mkdir(parents=True)
-    path.write_bytes(b"".join(FRAMES[:HALF]) + FRAMES[HALF][:7])
+    path.write_bytes(b"".join(frames()[: half()]) + frames()[half()][:7])
     return path
 
 
@@ -46,7 +52,7 @@ def test_a_port_in_use_is_told_with_an_option_that_view_has(
 def go_on(path: Path) -> None:
     """Write the rest."""
     with path.open("ab") as file:
-        file.write(FRAMES[HALF][7:] + b"".join(FRAMES[HALF + 1 :]))
+        file.write(frames()[half()][7:] + b"".join(frames()[half() + 1 :]))
 
 
 @pytest.fixture
@@ -76,14 +82,14 @@ def told(found: Followed) -> tuple[object, ...]:
 def test_what_is_followed_is_what_a_whole_replay_derives(recording: Path) -> None:
     """However the events came: at once, or by and by with torn ones between them."""
     known = follow(recording).unwrap()
-    assert known.subject.replayed.num_events == HALF - 1
+    assert known.subject.replayed.num_events == half() - 1
     go_on(recording)
     later = follow(recording, known).unwrap()
     assert told(later) == told(follow(recording).unwrap())
     assert later.subject.replayed.state.faults == ()
-    assert later.subject.replayed.num_events == len(EVENTS)
+    assert later.subject.replayed.num_events == len(frames()) - 1
     assert told(follow(recording, later).unwrap()) == told(later)
-    recording.write_bytes(b"".join(FRAMES[:4]))  # another run in its place
+    recording.write_bytes(b"".join(frames()[:4]))  # another run in its place
     assert follow(recording, later).unwrap().subject.replayed.num_events == 3
 
 
@@ -91,7 +97,7 @@ def test_a_page_from_elsewhere_sees_nothing(url: str, recording: Path) -> None:
     status, page = get(url, "/")
     assert status == 200
     assert "It is under way" in page
-    assert get(url, "/events") == (200, str(HALF - 1))
+    assert get(url, "/events") == (200, str(half() - 1))
     assert get(url, "/", Host="evil.example")[0] == 403
     assert get(url, "/events", Origin="http://evil.example")[0] == 403
     assert get(url, "/", method="POST")[0] == 405
