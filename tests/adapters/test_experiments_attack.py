@@ -22,7 +22,7 @@ SMALL: dict[str, Any] = {
     "seed": 5,
     "dataset": "builtin:tea",
     "dataset_options": {"max_test_size": 10},
-    "rl": {"num_iterations": 2, "rollouts_per_iteration": 30},
+    "rl": {"num_iterations": 2, "rollouts_per_iteration": 12},
     "dummy": {"decision_rate": 0.6},
     "nip_protocol": {"max_message_rounds": 3},
 }
@@ -34,7 +34,7 @@ OPTIONS = AttackOptions(
     iterations=1,
     games=4,
     datapoints=12,
-    changes={"rl": {"rollouts_per_iteration": 60}},
+    changes={"rl": {"rollouts_per_iteration": 40}},
 )
 LIAR = AttackOptions(strategies=("liar",), best_of=(), starts=0, datapoints=4)
 RUNS = ["own", "silent", "liar", "forger", "best-of-4", "trained-0", "trained-1"]
@@ -139,7 +139,7 @@ def test_models_of_an_earlier_iteration_are_attacked(attacked: Path) -> None:
 def test_seeds_are_as_many_attacks_and_one_table() -> None:
     options = OPTIONS._replace(
         strategies=("liar",), best_of=(4,), games=2, datapoints=8,
-        changes={"rl": {"rollouts_per_iteration": 30}},
+        changes={"rl": {"rollouts_per_iteration": 12}},
     )  # fmt: skip
     before = sizes_in(attack("a", options, seeds=1).unwrap().folder)
     found = attack("a", options, seeds=2).unwrap()

@@ -22,7 +22,7 @@ SETTINGS: dict[str, Any] = {
 }
 TRAINED: dict[str, Any] = {
     "dataset": "builtin:tea",
-    "rl": {"rollouts_per_iteration": 20},
+    "rl": {"rollouts_per_iteration": 10},
     "malt": {"num_responses_per_timestep": 2},
     "nip_protocol": {"max_message_rounds": 5},
     "dataset_options": {"max_test_size": 6},

@@ -13,10 +13,12 @@ from nip_fn_adapters.providers import dummy
 from nip_fn_adapters.providers.local.tuner import local_tuner
 
 from .conftest import small_params
+from .forked import forked_trainings
 from .killing import killing_trainings
 from .test_switch import run
 
 pytest.importorskip("psutil")
+pytestmark = pytest.mark.xdist_group("trainings")
 EVERY = 1000  # trainings
 
 
@@ -33,7 +35,7 @@ def test_a_killed_training_stops_the_run_which_trains_it_when_it_is_resumed(
 ) -> None:
     folder, params = tmp_path / "a", with_policy(policy)
     for _ in range(2):
-        with killing_trainings(EVERY) as killed:
+        with forked_trainings(), killing_trainings(EVERY) as killed:
             failed = run(folder, local_tuner(folder, parallel=1), dummy.serve_at_once, params)
         assert isinstance(failed.failure(), FailedTraining)
         assert "failed (killed by SIGKILL" in str(failed.failure())
@@ -45,7 +47,7 @@ def test_a_killed_training_stops_the_run_which_trains_it_when_it_is_resumed(
 
 def test_a_killed_training_is_skipped_if_it_is_to_be(tmp_path: Path) -> None:
     folder, params = tmp_path / "a", with_policy("skip")
-    with killing_trainings(EVERY) as killed:
+    with forked_trainings(), killing_trainings(EVERY) as killed:
         state = run(folder, local_tuner(folder), dummy.serve_at_once, params).unwrap()
     assert state.stage.name == "done"
     trained = [dict(row.metrics) for row in state.rows if row.stage == "train"]

@@ -22,12 +22,12 @@ needs_bubblewrap = pytest.mark.skipif(
 
 COMMAND = Path(sys.executable).parent / "nip-fn"
 
-# A run of about a thousand replies that trains twice, without a model.
+# A run of some hundreds of replies that trains twice, without a model.
 SMALL = (
     "--dataset", "builtin:tea",
     "--provider", "dummy", "--seed", "5", "--iterations", "2",
-    "--set", "rl.rollouts_per_iteration=20", "--set", "malt.num_responses_per_timestep=2",
-    "--set", "nip_protocol.max_message_rounds=5", "--set", "dataset_options.max_test_size=20",
+    "--set", "rl.rollouts_per_iteration=12", "--set", "malt.num_responses_per_timestep=2",
+    "--set", "nip_protocol.max_message_rounds=5", "--set", "dataset_options.max_test_size=6",
 )  # fmt: skip
 
 # Of the model that the dummy provider stands for on the lady's tea.

@@ -20,7 +20,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 KEY = "sk-of-the-bug-writer-7c2e"
 API = (
-    "data", "bug", "builtin:python", "--provider", "openai", "--model", "m", "--limit", "12",
+    "data", "bug", "builtin:python", "--provider", "openai", "--model", "m", "--limit", "6",
     "--attempts", "2", "--max-tokens", "200",
 )  # fmt: skip
 BUG = ("data", "bug", "builtin:python", "--provider", "dummy", "--model", "m", "--limit", "4")
@@ -32,7 +32,7 @@ def rows(path: Path) -> list[dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The file that the command makes of twelve solutions, undisturbed."""
+    """The file that the command makes of six solutions, undisturbed."""
     folder = tmp_path_factory.mktemp("made")
     with Provider(key=KEY) as provider:
         where = ("--base-url", provider.url, "--out", "bugs.jsonl")

@@ -15,7 +15,7 @@ from .conftest import RunCli
 SMALL = (
     "--dataset", "builtin:tea",
     "--provider", "dummy", "--trainer", "malt", "--iterations", "2",
-    "--set", "rl.rollouts_per_iteration=45", "--set", "dataset_options.max_test_size=10",
+    "--set", "rl.rollouts_per_iteration=40", "--set", "dataset_options.max_test_size=4",
     "--set", "malt.num_responses_per_timestep=3", "--set", "malt.pair_selection_method=interval",
     "--set", "dummy.invalid_rate=0.2", "--set", "dummy.decision_rate=0.5",
     "--set", "agents._default.num_invalid_generation_retries=2",
@@ -49,7 +49,7 @@ def test_every_protocol_trains_and_replays(protocol: str, run_cli: RunCli, tmp_p
 
 
 def test_the_test_protocol_trains_its_verifier(run_cli: RunCli) -> None:
-    narrow = ("malt.num_responses_per_timestep=2", "rl.rollouts_per_iteration=12")
+    narrow = ("malt.num_responses_per_timestep=2", "rl.rollouts_per_iteration=8")
     trained(run_cli, "multi_channel_test", *(part for s in narrow for part in ("--set", s)))
 
 

@@ -29,16 +29,16 @@ seeds = 2
 dataset = "builtin:tea"
 agents._default.model_provider = "dummy"
 rl.num_iterations = 1
-rl.rollouts_per_iteration = 20
+rl.rollouts_per_iteration = 8
 malt.num_responses_per_timestep = 2
 nip_protocol.max_message_rounds = 3
-dataset_options.max_test_size = 20
+dataset_options.max_test_size = 6
 
 [arms.malt]
 
 [arms.ei]
 trainer = "ei"
-ei.rollouts_per_iteration = 20
+ei.rollouts_per_iteration = 8
 
 [compare]
 baseline = "malt"
@@ -141,42 +141,66 @@ def test_a_forecast_has_a_line_for_each_cell_and_runs_none(tmp_path: Path, run_c
 # ------------------------------------------------------------------------------------------- kills
 
 
+def begun(process: Any, place: Path) -> None:
+    """Wait until the sweep has begun a cell."""
+    while process.poll() is None and not list(place.glob("*/checkpoint.msgpack")):
+        time.sleep(0.01)
+
+
 def test_a_sweep_that_is_killed_goes_on_and_asks_nothing_twice(
     swept: tuple[Path, Finished], tmp_path: Path, start: Callable[..., Any], run_cli: RunCli
 ) -> None:
     shutil.copy(swept[0] / "s.toml", tmp_path)
-    place = tmp_path / "studies/s"
-    slow = ("sweep", "s.toml", "--jobs", "3")
-    for _ in range(2):
-        process = start(*slow)
-        known = len(list(place.glob("*/checkpoint.msgpack")))
-        while process.poll() is None and len(list(place.glob("*/checkpoint.msgpack"))) < known + 1:
-            time.sleep(0.01)
-        below = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        # The processes of its cells end with it, too.
-        assert psutil.wait_procs(below, timeout=120)[1] == []
-    last = run_cli(*slow)
+    process = start("sweep", "s.toml", "--jobs", "3")
+    begun(process, tmp_path / "studies/s")
+    below = psutil.Process(process.pid).children(recursive=True)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    # The processes of its cells end with it, too.
+    assert psutil.wait_procs(below, timeout=120)[1] == []
+    last = run_cli("sweep", "s.toml", "--jobs", "3")
     assert last.returncode == 0, last.stderr
-    assert digests(place) == digests(swept[0] / "studies/s")
+    assert digests(tmp_path / "studies/s") == digests(swept[0] / "studies/s")
 
 
-def test_a_sweep_that_is_interrupted_stops_its_cells_and_can_be_resumed(
-    swept: tuple[Path, Finished], tmp_path: Path, start: Callable[..., Any], run_cli: RunCli
+def test_a_sweep_that_is_interrupted_stops_its_cells_and_is_resumed_in_a_terminal(
+    swept: tuple[Path, Finished],
+    tmp_path: Path,
+    start: Callable[..., Any],
+    environment: dict[str, str],
 ) -> None:
     shutil.copy(swept[0] / "s.toml", tmp_path)
-    process = start("sweep", "s.toml", "--jobs", "3")
-    place = tmp_path / "studies/s"
-    while process.poll() is None and not list(place.glob("*/checkpoint.msgpack")):
-        time.sleep(0.01)
+    command = ("sweep", "s.toml", "--seeds", "1", "--jobs", "2")
+    process = start(*command)
+    begun(process, tmp_path / "studies/s")
     process.send_signal(signal.SIGINT)
     _, told = process.communicate(timeout=60)
     assert process.returncode == 130
     assert "resume with the same command" in told
-    last = run_cli("sweep", "s.toml", "--jobs", "3")
-    assert last.returncode == 0, last.stderr
-    assert digests(place) == digests(swept[0] / "studies/s")
+    text = in_a_terminal(tmp_path, environment, *command)
+    assert all(words in text for words in ("2 running", "ei-seed-1", "accuracy ", "done"))
+    assert digests(tmp_path / "studies/s") == of_seed_1(swept)
+
+
+def in_a_terminal(folder: Path, environment: dict[str, str], *words: str) -> str:
+    """All that a terminal was written by a command that succeeds."""
+    leader, follower = pty.openpty()
+    process = subprocess.Popen(
+        (COMMAND, *words), cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=follower
+    )
+    os.close(follower)
+    shown = b""
+    with contextlib.suppress(OSError):  # of a terminal that nobody writes to any more
+        while read := os.read(leader, 1 << 16):
+            shown += read
+    os.close(leader)
+    assert process.wait() == 0
+    return shown.decode()
+
+
+def of_seed_1(swept: tuple[Path, Finished]) -> dict[str, str]:
+    whole = digests(swept[0] / "studies/s")
+    return {name: whole[name] for name in CELLS[::2]}
 
 
 def test_two_sweeps_of_one_study_share_its_cells(
@@ -187,29 +211,7 @@ def test_two_sweeps_of_one_study_share_its_cells(
     for process in both:
         _, told = process.communicate(timeout=120)
         assert process.returncode == 0, told
-    whole = digests(swept[0] / "studies/s")
-    assert digests(tmp_path / "studies/s") == {name: whole[name] for name in CELLS[::2]}
-
-
-def test_a_terminal_shows_all_cells(
-    swept: tuple[Path, Finished], tmp_path: Path, environment: dict[str, str]
-) -> None:
-    shutil.copy(swept[0] / "s.toml", tmp_path)
-    leader, follower = pty.openpty()
-    command = (COMMAND, "sweep", "s.toml", "--seeds", "1", "--jobs", "2")
-    process = subprocess.Popen(
-        command, cwd=tmp_path, env=environment, stdout=subprocess.DEVNULL, stderr=follower
-    )
-    os.close(follower)
-    shown = b""
-    with contextlib.suppress(OSError):  # of a terminal that nobody writes to any more
-        while read := os.read(leader, 1 << 16):
-            shown += read
-    os.close(leader)
-    assert process.wait() == 0
-    text = shown.decode()
-    for told in ("2 running", "ei-seed-1", "accuracy ", "done"):
-        assert told in text
+    assert digests(tmp_path / "studies/s") == of_seed_1(swept)
 
 
 def test_seeds_of_a_training_are_a_study_of_one_axis(

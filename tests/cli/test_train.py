@@ -167,27 +167,24 @@ def test_the_first_interrupt_stops_cleanly(run_cli: RunCli, start: Start, tmp_pa
         assert digest_of(resumed.stdout) == expected
 
 
-@pytest.mark.parametrize("number", [4, pytest.param(30, marks=pytest.mark.exhaustive)])
-def test_kills_lose_nothing(nip_fn: RunCli, start: Start, tmp_path: Path, number: int) -> None:
-    larger = (*SMALL, "--set", "rl.rollouts_per_iteration=60")
-    began = time.monotonic()
-    expected = digest_of(nip_fn("train", *larger, "--run", "whole").stdout)
-    duration = time.monotonic() - began
-    chance, kills, run = random.Random(0), 0, 0
-    while kills < number:
-        run += 1
-        resume: tuple[str, ...] = ()
-        while True:
-            process = start("train", *larger, "--run", f"r{run}", *resume)
-            try:
-                output, talk = process.communicate(timeout=chance.uniform(0.2, 1.0) * duration)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.communicate()
-                kills += 1
-                begun = (tmp_path / f"runs/r{run}/checkpoint.msgpack").exists()
-                resume = ("--resume",) if begun else ()
-                continue
-            assert process.returncode == 0, talk
-            assert digest_of(output) == expected
-            break
+@pytest.mark.parametrize("runs", [1, pytest.param(15, marks=pytest.mark.exhaustive)])
+def test_kills_lose_nothing(run_cli: RunCli, start: Start, tmp_path: Path, runs: int) -> None:
+    """Of runs that are killed twice, each time after another part of the recording."""
+    expected = digest_of(run_cli("train", *SMALL, "--run", "whole").stdout)
+    whole = (tmp_path / "runs/whole/checkpoint.msgpack").stat().st_size
+    chance, kills = random.Random(0), 0
+    for number in range(runs):
+        checkpoint = tmp_path / f"runs/{number}/checkpoint.msgpack"
+        for share in sorted(chance.random() for _ in range(2)):
+            resume = ("--resume",) if checkpoint.exists() else ()
+            process = start("train", *SMALL, "--run", number, *resume)
+            while process.poll() is None and not (
+                checkpoint.exists() and checkpoint.stat().st_size > share * whole
+            ):
+                time.sleep(0.001)
+            kills += process.poll() is None
+            process.kill()
+            process.communicate()
+        resumed = run_cli("train", "--resume", "--run", number)
+        assert digest_of(resumed.stdout) == expected, resumed.stderr
+    assert kills >= runs

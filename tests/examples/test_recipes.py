@@ -30,7 +30,7 @@ def tiny(words: tuple[str, ...]) -> tuple[str, ...]:
         at = words.index("--budget")
         words = (*words[:at], *words[at + 2 :])
     if words[0] == "sweep":
-        return (*words, *DUMMY, *LITTLE, "--set", "rl.num_iterations=1", "--seeds", "2")
+        return (*words, *DUMMY, *LITTLE, "--set", "rl.num_iterations=1", "--seeds", "1")
     one = ("--iterations", "1") if words[0] == "train" and "--iterations" not in words else ()
     return (*words, *QUICK.get(words[0], ()), *one)
 
