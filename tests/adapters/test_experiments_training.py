@@ -173,7 +173,7 @@ def test_runs_are_awaited_side_by_side() -> None:
     assert train_async.__name__ == "train_async"
 
 
-LONG = merge(SMALL, {"rl": {"num_iterations": 3, "rollouts_per_iteration": 20}})
+LONG = merge(SMALL, {"rl": {"num_iterations": 3, "rollouts_per_iteration": 8}})
 
 
 class Slowly:
@@ -199,7 +199,7 @@ class Slowly:
         return nullcontext(self)
 
 
-@pytest.mark.parametrize("event", [1, 40, 200])
+@pytest.mark.parametrize("event", [1, 40, 80])
 def test_a_run_whose_task_is_cancelled_can_be_resumed(event: int) -> None:
     async def cancelled() -> None:
         loop, task = asyncio.get_running_loop(), asyncio.current_task()

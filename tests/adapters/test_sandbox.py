@@ -175,7 +175,7 @@ def test_scripts_read_and_print(box: Sandbox, code: str, expected: RunResult) ->
 
 def test_what_does_not_end_is_ended(box: Sandbox) -> None:
     kinds = ["plain", "deaf", "closed", "huge", "asleep", "forks"]
-    *runs, bomb = run_on(box, ENDLESS, *(repr([kind]) for kind in (*kinds, "threads")))
+    *runs, bomb = run_on(box, ENDLESS, *(repr([kind]) for kind in (*kinds, "threads")), seconds=0.2)
     endings = {kind: ran.ending for kind, ran in zip(kinds, runs, strict=True)}
     assert endings == dict.fromkeys(kinds, "timeout")
     assert bomb.ending in ("timeout", "memory")
@@ -361,11 +361,11 @@ def test_many_calls_at_once(box: Sandbox) -> None:
     async def all_of_them() -> list[object]:
         code, limits = "def f(x):\n    return x * x", Limits(**(PATIENT | {"total_seconds": 60.0}))
         return await asyncio.gather(
-            *(box(Program(code, "f", (f"[{n}]", "[0]")), limits) for n in range(40))
+            *(box(Program(code, "f", (f"[{n}]", "[0]")), limits) for n in range(16))
         )
 
     expected = [
-        Success((RunResult("returned", str(n * n)), RunResult("returned", "0"))) for n in range(40)
+        Success((RunResult("returned", str(n * n)), RunResult("returned", "0"))) for n in range(16)
     ]
     assert asyncio.run(all_of_them()) == expected
 

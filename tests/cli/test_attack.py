@@ -17,12 +17,12 @@ from .conftest import Finished, RunCli, call_cli
 SMALL = (
     "--dataset", "builtin:tea",
     "--provider", "dummy", "--seed", "5", "--set", "dataset_options.max_test_size=10",
-    "--set", "rl.rollouts_per_iteration=30", "--set", "dummy.decision_rate=0.6",
+    "--set", "rl.rollouts_per_iteration=12", "--set", "dummy.decision_rate=0.6",
     "--set", "nip_protocol.max_message_rounds=3",
 )  # fmt: skip
 FEW = (
     "--datapoints", "8", "--games", "2", "--best-of", "4", "--starts", "1", "--iterations", "1",
-    "--set", "rl.rollouts_per_iteration=30", "--strategies", "liar",
+    "--set", "rl.rollouts_per_iteration=12", "--strategies", "liar",
 )  # fmt: skip
 
 

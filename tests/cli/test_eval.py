@@ -12,7 +12,7 @@ import pytest
 from .conftest import Finished, RunCli
 
 UNSEEDED = (
-    "eval", "--provider", "dummy", "--set", "dataset_options.max_test_size=40",
+    "eval", "--provider", "dummy", "--set", "dataset_options.max_test_size=16",
     "--set", "nip_protocol.max_message_rounds=5",
 )  # fmt: skip
 EVAL = (*UNSEEDED, "--seed", "3")
@@ -29,7 +29,7 @@ def test_the_table_and_json_are_of_the_recorded_runs(run_cli: RunCli) -> None:
     assert printed.returncode == 0, printed.stderr
     lines = printed.stdout.splitlines()
     assert [line.split()[0] for line in lines[1:3]] == ["nip", "solo_verifier"]
-    assert "40 x 8" in lines[1]
+    assert "16 x 8" in lines[1]
     assert "To look closer: nip-fn show runs/e/nip" in lines
     again = run_cli(*EVAL, "--run", "e", "--split", "test", "--repeats", 8, "--json")
     assert "all tests were played before" in again.stderr
@@ -73,7 +73,7 @@ def test_seeds_of_an_evaluation_are_a_study_of_its_cases(run_cli: RunCli) -> Non
 def test_the_same_command_goes_on_and_plays_nothing_twice(
     run_cli: RunCli, start: Callable[..., Any], tmp_path: Path
 ) -> None:
-    repeated = (*EVAL, "--repeats", 15, "--json")
+    repeated = (*EVAL, "--repeats", 8, "--json")
     whole = run_cli(*repeated, "--run", "whole")
     folder = tmp_path / "runs" / "e"
     checkpoint = folder / "nip" / "checkpoint.msgpack"

@@ -12,7 +12,7 @@ from .conftest import Finished, RunCli, call_cli
 SMALL = (
     "--dataset", "builtin:tea",
     "--provider", "dummy", "--trainer", "ei", "--iterations", "2",
-    "--set", "ei.rollouts_per_iteration=40", "--set", "dataset_options.max_test_size=10",
+    "--set", "ei.rollouts_per_iteration=20", "--set", "dataset_options.max_test_size=4",
     "--set", "dummy.decision_rate=0.7",
 )  # fmt: skip
 
@@ -148,12 +148,13 @@ def test_without_training_agents_of_one_group_may_play_different_versions(
     assert facts(run_cli, "c")["lineage"] == {"verifier": lineage[1:], "prover": lineage[:1]}
 
 
+@pytest.mark.xdist_group("trainings")  # whose worker has torch
 @pytest.mark.usefixtures("forked")
 def test_a_loaded_adapter_answers_though_its_run_is_gone(run_cli: RunCli, tmp_path: Path) -> None:
     """With the embedded model: the adapter is copied, served, scored and trained further."""
     small = (
         "--trainer", "ei", "--iterations", "1", "--set", "ei.rollouts_per_iteration=30",
-        "--set", "dataset_options.max_test_size=10",
+        "--set", "dataset_options.max_test_size=4",
     )  # fmt: skip
     first = run_cli("train", *small, "--run", "a")
     assert first.returncode == 0, first.stderr

@@ -126,6 +126,7 @@ def test_a_provider_without_a_model_of_its_own_is_refused(
     assert not (tmp_path / "runs").exists()
 
 
+@pytest.mark.xdist_group("trainings")  # whose worker has torch
 @pytest.mark.usefixtures("forked")
 def test_agents_with_and_without_a_model_play_together(run_cli: RunCli) -> None:
     """The embedded verifier against a prover without a model."""

@@ -80,7 +80,7 @@ def test_a_split_report_links_to_every_tree(home: Path) -> None:
     assert pages == ["index.html", "r0-trees-0-1.html", "r0-trees-1-1.html"]
     assert all(f'href="{name}"' in index for name in pages[1:])
     trees = sum((home / "split" / name).read_text().count("class=box") for name in pages[1:])
-    assert trees == 40
+    assert trees == 24
 
 
 def test_a_torn_recording_has_a_report_that_says_so(home: Path, run_cli: RunCli) -> None:
@@ -175,7 +175,7 @@ def test_all_content_is_there_without_a_script(home: Path, tmp_path: Path) -> No
         )
 
     trees, answered, games, tools, shown = seen(tmp_path, look)
-    assert trees == 80  # of two iterations with 20 each, a picture for each agent
+    assert trees == 48  # of two iterations with 12 each, a picture for each agent
     assert answered == games > 0
     assert not tools  # what only a script can do is not offered
     assert not shown  # folded at first, opened by the browser itself

@@ -16,8 +16,8 @@ from .conftest import RunCli
 SMALL = (
     "--dataset", "builtin:tea",
     "--provider", "dummy", "--iterations", "2", "--run", "a",
-    "--set", "rl.rollouts_per_iteration=40", "--set", "ei.rollouts_per_iteration=40",
-    "--set", "dataset_options.max_test_size=10",
+    "--set", "rl.rollouts_per_iteration=20", "--set", "ei.rollouts_per_iteration=20",
+    "--set", "dataset_options.max_test_size=4",
     "--set", "malt.num_responses_per_timestep=2", "--set", "dummy.decision_rate=0.7",
 )  # fmt: skip
 
@@ -109,8 +109,8 @@ def test_what_another_threshold_would_have_selected(run_cli: RunCli) -> None:
     told = facts(run_cli, *sets("ei.reward_threshold=-2.0"))
     for row in told["selections"]:
         # All games of the verifier; of the prover those in which it had something to say.
-        every = row["selected_now"] == 40
-        assert every if row["agent"] == "verifier" else 0 < row["selected_now"] < 40
+        every = row["selected_now"] == 20
+        assert every if row["agent"] == "verifier" else 0 < row["selected_now"] < 20
         assert row["in_both"] == row["selected"]
 
 
@@ -127,7 +127,7 @@ def test_transcripts_are_written_where_asked_for(
     assert sorted(path.name for path in folder.iterdir()) == sorted(f"{s}.{kind}" for s in stages)
     text = (folder / f"sample-1.{kind}").read_text("utf-8")
     games = yaml.safe_load(text) if kind == "yaml" else json.loads(text)
-    assert len(games) == 40
+    assert len(games) == 20
     told = run_cli(
         "replay", "runs/a", "--transcript", games[0]["datapoint"], "--iteration", "1", "--json"
     )

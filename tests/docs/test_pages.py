@@ -86,9 +86,9 @@ def test_the_programs_of_the_readme_run(tmp_path: Path, monkeypatch: pytest.Monk
     assert names["trainer"].branching
     settings = (
         "--set",
-        "rl.rollouts_per_iteration=20",
+        "rl.rollouts_per_iteration=8",
         "--set",
-        "dataset_options.max_test_size=20",
+        "dataset_options.max_test_size=6",
     )
     words = ("train", "--provider", "dummy", "--iterations", "1", "--run", "first", *settings)
     assert call_cli(tmp_path, *words).returncode == 0
