@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nip_fn_adapters.data.opening import CACHE_VARIABLE
 from nip_fn_cli.main import main
 
 from ..adapters.forked import forked_trainings
@@ -47,8 +48,12 @@ RunCli = Callable[..., Finished]
 
 
 def plain_environment(folder: Path) -> dict[str, str]:
-    """The variables of a command: no terminal, nothing of the developer's, `folder` as its home."""
-    return {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8"}
+    """The variables of a command: no terminal, nothing of the developer's, `folder` as its home.
+
+    Builtin data sets are laid out once for all tests of a worker: it takes half a second.
+    """
+    plain = {"PATH": os.environ["PATH"], "HOME": str(folder), "LANG": "C.UTF-8"}
+    return {**plain, CACHE_VARIABLE: os.environ[CACHE_VARIABLE]}
 
 
 def call_cli(

@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from .conftest import SMALL, RunCli
 
 FEW = ("--set", "dataset_options.max_test_size=6", "--repeats", 2)
@@ -33,6 +35,7 @@ def test_what_makes_no_card_is_refused_in_one_line(run_cli: RunCli) -> None:
     assert "--relabel needs the run whose labels are looked at; name it as --from" in refused.stderr
 
 
+@pytest.mark.xdist_group("trainings")  # whose worker has torch
 def test_the_embedded_model_has_a_card(run_cli: RunCli) -> None:
     """On few datapoints: two tables of the width of a terminal, the notes, and the alarms."""
     done = run_cli("card", "--protocol", "nip", *FEW)

@@ -33,6 +33,7 @@ def test_doctor_finds_everything_here(run_cli: RunCli) -> None:
     assert not any("missing" in line for line in lines)
 
 
+@pytest.mark.xdist_group("trainings")  # whose worker has torch
 def test_doctor_estimates_the_memory_of_a_training(run_cli: RunCli) -> None:
     told = run_cli("doctor", "--model", "builtin:tea", COLUMNS="200")
     assert told.returncode == 0, told.stderr

@@ -127,8 +127,7 @@ forest = "runs/a"
 iteration = 0
 
 [grid]
-malt.pair_selection_method = ["positive_negative", "best_worst"]
-agents._default.dpo_beta = [0.1, 0.3]
+malt.pair_selection_method = ["best_worst", "all"]
 """
 
 
@@ -137,7 +136,7 @@ def test_the_cells_of_a_study_may_train_on_one_forest(run_cli: RunCli, tmp_path:
     (tmp_path / "rules.toml").write_text(STUDY)
     done = ok(run_cli("sweep", "rules.toml"))
     cells = sorted((tmp_path / "studies/rules").glob("*/checkpoint.msgpack"))
-    assert len(cells) == 4
+    assert len(cells) == 2
     for path in cells:
         run = load_run(path).unwrap()
         assert not run.faults

@@ -54,10 +54,10 @@ def test_a_run_is_shown_with_what_differs_and_its_games_are_listed(run_cli: RunC
     facts = json.loads(run_cli("show", "whole", "--json").stdout)
     assert facts["state"] == "done, iteration 2 of 2"
     assert facts["parameters"]["seed"] == 5
-    assert facts["parameters"]["rl.rollouts_per_iteration"] == 20
+    assert facts["parameters"]["rl.rollouts_per_iteration"] == 12
     shown = run_cli("show", "whole").stdout
     assert "malt.num_responses_per_timestep = 2" not in shown  # the default
-    assert "of 20 games in the test of iteration 2" in shown
+    assert "of 6 games in the test of iteration 2" in shown
     wrong = json.loads(run_cli("show", "whole", "--wrong", "--json").stdout)
     undecided = json.loads(run_cli("show", "whole", "--undecided", "--json").stdout)
     assert all(one["verdict"] not in (one["label"], "none") for one in wrong)

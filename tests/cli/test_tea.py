@@ -25,8 +25,17 @@ def metrics_of(run_cli: RunCli, tmp_path: Path, *options: str) -> dict[str, Any]
     return dict(row.metrics)
 
 
-@pytest.mark.parametrize("model", ["builtin:tea", "builtin:tea-2", "builtin:tea-public"])
-@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize(
+    ("model", "temperature"),
+    [
+        ("builtin:tea", 0),
+        ("builtin:tea", 1),
+        ("builtin:tea-2", 0),
+        ("builtin:tea-public", 1),
+        pytest.param("builtin:tea-2", 1, marks=pytest.mark.exhaustive),
+        pytest.param("builtin:tea-public", 0, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_the_untrained_model_judges_no_better_than_a_coin(
     run_cli: RunCli, tmp_path: Path, model: str, temperature: int
 ) -> None:
