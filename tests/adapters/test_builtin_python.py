@@ -65,7 +65,7 @@ def test_no_problem_or_solution_is_there_twice() -> None:
 PROOFS = Path(__file__).with_name("proofs.json")
 ROOT = Path(nip_fn_adapters.__file__).parents[2]
 LABELS_DEPEND_ON = ("nip_fn/code/programs.py", "adapters/nip_fn_adapters/sandbox/*.py")
-SAMPLE = 12  # every so many problems are proven anew each time
+SAMPLE = 24  # every so many problems are proven anew each time
 
 
 def hash_of(patterns: Sequence[str]) -> str:

@@ -207,7 +207,7 @@ def check_balance(laid: Iterable[PlacedSolution]) -> None:
 
 @pytest.mark.parametrize("loader", LOADERS)
 @given(options=OPTIONS)
-@settings(max_examples=20)
+@settings(max_examples=settings().max_examples // 3)
 def test_no_option_lets_splits_share_anything(
     loader: str, made: Callable[[str], Path], options: dict[str, Any]
 ) -> None:

@@ -4,7 +4,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -30,8 +30,9 @@ pytestmark = pytest.mark.xdist_group("trainings")
 LOOK = (
     "import sys\n"
     "from nip_fn_adapters.providers.local.models import model_directory\n"
-    "found = model_directory(sys.argv[1])\n"
-    "print(found.value_or(None) or found.failure())\n"
+    "for name in sys.argv[1:]:\n"
+    "    found = model_directory(name)\n"
+    "    print(found.value_or(None) or found.failure())\n"
 )
 SAMPLE_AND_TRAIN = """
 import asyncio, sys
@@ -62,10 +63,15 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def look(name: str, environment: dict[str, str]) -> str:
     """The line of a fresh process about the model: its folder, or the problem."""
-    asked = [sys.executable, "-c", LOOK, name]
-    told = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
-    (line,) = told.stdout.splitlines()
+    (line,) = look_at([name], environment)
     return line
+
+
+def look_at(names: Iterable[str], environment: dict[str, str]) -> list[str]:
+    """The lines of a fresh process about so many models."""
+    asked = [sys.executable, "-c", LOOK, *names]
+    told = subprocess.run(asked, env=environment, capture_output=True, text=True, check=True)
+    return told.stdout.splitlines()
 
 
 def cached(home: Path, name: str, folder: Path) -> Path:
@@ -140,21 +146,18 @@ def test_half_a_model_in_the_cache_is_completed(hub: Hub, model: Path, tmp_path:
     assert (Path(look("org/name", hub.environment(tmp_path))) / "model.safetensors").is_file()
 
 
-@pytest.mark.parametrize(
-    ("name", "words"),
-    [
-        ("org/none", "neither a folder nor a model"),
-        ("org/gated", "accept its terms"),
-        ("org/pickled", "no weights as safetensors"),
-        ("org/half", "model-00002-of-00002.safetensors is missing"),
-        ("org/deep", "its model.safetensors.index.json cannot be read"),
-        ("a--b/../c", "is no model"),
-        ("org/na--me", "'org/na--me'"),
-    ],
-)
-def test_what_cannot_be_had_is_told_in_one_line_that_names_it(
-    hub: Hub, tmp_path: Path, name: str, words: str
-) -> None:
+UNAVAILABLE = {
+    "org/none": "neither a folder nor a model",
+    "org/gated": "accept its terms",
+    "org/pickled": "no weights as safetensors",
+    "org/half": "model-00002-of-00002.safetensors is missing",
+    "org/deep": "its model.safetensors.index.json cannot be read",
+    "a--b/../c": "is no model",
+    "org/na--me": "'org/na--me'",
+}
+
+
+def test_what_cannot_be_had_is_told_in_one_line_that_names_it(hub: Hub, tmp_path: Path) -> None:
     index = {"weight_map": {"a": "model-00001-of-00002.safetensors"}}
     index["weight_map"]["b"] = "model-00002-of-00002.safetensors"
     hub.models = {
@@ -171,9 +174,10 @@ def test_what_cannot_be_had_is_told_in_one_line_that_names_it(
         },
     }
     hub.gated = {"org/gated"}
-    told = look(name, hub.environment(tmp_path))
-    assert name in told
-    assert words in told
+    told = look_at(UNAVAILABLE, hub.environment(tmp_path))
+    for line, (name, words) in zip(told, UNAVAILABLE.items(), strict=True):
+        assert name in line
+        assert words in line
 
 
 def test_offline_and_away_are_told_apart(hub: Hub, tmp_path: Path) -> None:
