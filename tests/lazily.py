@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import datasets as datasets
     import torch as torch
     import transformers as transformers
+    import trl as trl
     from safetensors import torch as safetensors
     from torch.nn import functional as functional
 else:
@@ -35,6 +36,7 @@ else:
     safetensors = Lazily("safetensors.torch")
     torch = Lazily("torch")
     transformers = Lazily("transformers")
+    trl = Lazily("trl")
 
 
 def needs(*packages: str) -> pytest.MarkDecorator:

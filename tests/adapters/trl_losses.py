@@ -2,15 +2,14 @@
 
 from typing import Any
 
-from datasets import Dataset
-from trl import DPOConfig, DPOTrainer, SFTConfig, SFTTrainer
-
 from nip_fn.training.losses import DPO, IPO, SFT
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.loading import LoadedJob
 from nip_fn_adapters.providers.local.reference import reference_scores
 from nip_fn_adapters.providers.local.steps import plain_scores
+
+from ..lazily import datasets, trl
 
 IGNORED = -100  # the label of a token that has no loss
 OPTIONS: dict[str, Any] = {
@@ -37,7 +36,7 @@ def trl_trainer(job: Job, files: JobFiles, loaded: LoadedJob) -> Any:
 
 
 def _preferences(job: Job, loaded: LoadedJob, options: dict[str, Any]) -> Any:
-    class TokensTrainer(DPOTrainer):  # type: ignore[misc]
+    class TokensTrainer(trl.DPOTrainer):  # type: ignore[misc]
         def _prepare_dataset(self, dataset: Any, *args: Any, **kwargs: Any) -> Any:
             return dataset  # tokens already
 
@@ -62,14 +61,14 @@ def _preferences(job: Job, loaded: LoadedJob, options: dict[str, Any]) -> Any:
     assert isinstance(job.loss, DPO | IPO)
     return TokensTrainer(
         model=loaded.model,
-        args=DPOConfig(
+        args=trl.DPOConfig(
             beta=job.loss.beta,
             disable_dropout=False,
             precompute_ref_log_probs=True,
             **losses,
             **options,
         ),
-        train_dataset=Dataset.from_list(rows),
+        train_dataset=datasets.Dataset.from_list(rows),
         processing_class=loaded.tokenizer,
     )
 
@@ -82,9 +81,9 @@ def _sft(loaded: LoadedJob, options: dict[str, Any]) -> Any:
         }
         for row in loaded.encoded.rows
     ]
-    return SFTTrainer(
+    return trl.SFTTrainer(
         model=loaded.model,
-        args=SFTConfig(dataset_kwargs={"skip_prepare_dataset": True}, **options),
-        train_dataset=Dataset.from_list(rows),
+        args=trl.SFTConfig(dataset_kwargs={"skip_prepare_dataset": True}, **options),
+        train_dataset=datasets.Dataset.from_list(rows),
         processing_class=loaded.tokenizer,
     )

@@ -7,7 +7,6 @@ from typing import Any
 import array_api_strict
 import numpy as np
 import pytest
-import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +26,8 @@ from nip_fn.training.losses import (
     log_sigmoid,
 )
 from nip_fn.training.rows import Row, imitated, preference, rows_problem
+
+from ..lazily import torch
 
 LOSSES: tuple[Loss, ...] = (
     *BUILT_IN_LOSSES.values(),
@@ -89,6 +90,7 @@ def batches(loss: Loss) -> st.SearchStrategy[list[ScoredRow]]:
     return st.lists(rows, min_size=1, max_size=5)
 
 
+@pytest.mark.xdist_group("trainings")  # whose worker has torch
 @BY_NAME
 @given(data=st.data())
 def test_torch_derives_what_finite_differences_give(loss: Loss, data: st.DataObject) -> None:
