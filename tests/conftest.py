@@ -25,10 +25,8 @@ settings.load_profile("explore" if os.environ.get("EXPLORE") else "full")
 # A shell that starts the tests in the background has them ignore Ctrl-C, and so do their children.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-if "PYTEST_XDIST_WORKER" in os.environ:
-    # Workers share the cores: torch's threads, one per core in each of them, would only wait for
-    # each other.
-    os.environ["OMP_NUM_THREADS"] = "1"
+# torch's threads, one per core, would only wait for each other, and for those of other workers.
+os.environ["OMP_NUM_THREADS"] = "1"
 
 
 # What is collected lives until the end: to look for garbage in it, again and again, takes seconds.

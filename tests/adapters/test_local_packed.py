@@ -1,7 +1,7 @@
 """Training on packed rows: the losses and gradients of trl, which trains every row by itself."""
 
 import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import redirect_stdout
 from itertools import product
 from pathlib import Path
@@ -326,12 +326,26 @@ def make_case(
     return Case(job, run, dtype)
 
 
+def combined(*axes: Iterable[Any], fast: Callable[..., bool]) -> list[Any]:
+    """All combinations; `make test` runs those of which `fast` is true."""
+    return [
+        pytest.param(*values, marks=() if fast(*values) else pytest.mark.exhaustive)
+        for values in product(*axes)
+    ]
+
+
 @pytest.mark.parametrize(
-    ("shape", "reading"),
-    [*product(SHAPES, ("whole", "cut")), ("ragged trees", "blocks")],
+    ("shape", "reading", "method", "use_lora"),
+    combined(
+        SHAPES,
+        READINGS,
+        BY_TRL,
+        [True, False],
+        fast=lambda shape, reading, method, use_lora: (
+            (method == "dpo" and use_lora) or (shape, reading) == ("ragged trees", "blocks")
+        ),
+    ),
 )
-@pytest.mark.parametrize("method", BY_TRL)
-@pytest.mark.parametrize("use_lora", [True, False])
 def test_losses_and_gradients_are_those_of_trl(
     llama: Path,
     tmp_path: Path,
@@ -348,9 +362,15 @@ def test_losses_and_gradients_are_those_of_trl(
     assert difference(expected, packed) < 1e-5
 
 
-@pytest.mark.parametrize("reading", READINGS)
-@pytest.mark.parametrize("method", LOSSES)
-@pytest.mark.parametrize("use_lora", [True, False])
+@pytest.mark.parametrize(
+    ("reading", "method", "use_lora"),
+    combined(
+        READINGS,
+        LOSSES,
+        [True, False],
+        fast=lambda reading, method, use_lora: use_lora or reading == "blocks",
+    ),
+)
 def test_in_double_precision_nothing_is_left_of_the_difference(
     gpt2: Path,
     tmp_path: Path,
@@ -414,8 +434,14 @@ def loss_from_its_own_place(packed: Packed) -> Packed:
         loss_from_its_own_place,
     ],
 )
-@pytest.mark.parametrize("method", ["dpo", "sft"])
-@pytest.mark.parametrize("reading", ["whole", "blocks"])
+@pytest.mark.parametrize(
+    ("method", "reading"),
+    combined(
+        ["dpo", "sft"],
+        ["whole", "blocks"],
+        fast=lambda method, reading: (method == "dpo") == (reading == "blocks"),
+    ),
+)
 def test_a_wrong_mask_position_or_loss_would_show(
     llama: Path,
     tmp_path: Path,
@@ -481,10 +507,16 @@ def test_a_whole_training_ends_where_trls_does(llama: Path, tmp_path: Path, meth
         assert value == pytest.approx(expected[name], rel=1e-3, abs=1e-4), name
 
 
-@pytest.mark.parametrize("score", [token_scores, plain_scores])
-@pytest.mark.parametrize("use_lora", [True, False])
-@pytest.mark.parametrize("reference", [None, "first", "second"])
-@pytest.mark.parametrize("start", [None, "first", "second"])
+@pytest.mark.parametrize(
+    ("score", "use_lora", "reference", "start"),
+    combined(
+        [token_scores, plain_scores],
+        [True, False],
+        [None, "first", "second"],
+        [None, "first", "second"],
+        fast=lambda score, use_lora, reference, start: score is token_scores or start == "first",
+    ),
+)
 def test_the_reference_is_the_policy_that_the_job_names(
     llama: Path,
     lineage: Path,
