@@ -105,17 +105,17 @@ def test_the_game_ends_at_the_verifiers_last_turn(rounds: int, first: bool) -> N
 
 
 @pytest.mark.parametrize("rule", ["none", "all", "first", "all_but_first"])
-@pytest.mark.parametrize(("rounds", "first"), LENGTHS)
 def test_the_verifiers_last_prompt_says_that_it_must_decide_and_no_earlier_one_does(
-    rounds: int, first: bool, rule: str
+    rule: str,
 ) -> None:
-    params = with_length(rounds, first, use_supervisor_message=rule)
-    *shown, _ = dialogue(params, UNDECIDED)
-    chats = [chat for _, agent, chat in shown if agent == VERIFIER]
-    told = ["Decide now" in chat[-1].content for chat in chats]
-    assert told == [False] * (len(chats) - 1) + [True]
-    assert chats[-1][-1].role == "user"
-    assert "Decision: accept" in chats[-1][-1].content
+    for rounds, first in LENGTHS:
+        params = with_length(rounds, first, use_supervisor_message=rule)
+        *shown, _ = dialogue(params, UNDECIDED)
+        chats = [chat for _, agent, chat in shown if agent == VERIFIER]
+        told = ["Decide now" in chat[-1].content for chat in chats]
+        assert told == [False] * (len(chats) - 1) + [True], (rounds, first)
+        assert chats[-1][-1].role == "user"
+        assert "Decision: accept" in chats[-1][-1].content
 
 
 @pytest.mark.parametrize(("rounds", "first"), LENGTHS)
@@ -156,19 +156,19 @@ def test_an_early_decision_is_heard_as_a_message_and_a_later_one_ends_the_game(
 
 
 @pytest.mark.parametrize(("rounds", "first"), LENGTHS)
-@pytest.mark.parametrize("minimum", range(1, 10))
 def test_parameters_leave_the_verifier_a_turn_in_which_its_decision_counts(
-    rounds: int, first: bool, minimum: int
+    rounds: int, first: bool
 ) -> None:
-    table = {
-        "protocol_common": {"verifier_first": first},
-        "nip_protocol": {"max_message_rounds": rounds, "min_message_rounds": minimum},
-    }
-    params = from_dict(table).value_or(None)
-    if params is not None:
-        texts = {PROVER: "Answer: yes.", VERIFIER: "Decision: reject"}
-        *_, (ended, _, _) = dialogue(params, texts)
-        assert ended.status == "decided"
+    texts = {PROVER: "Answer: yes.", VERIFIER: "Decision: reject"}
+    for minimum in range(1, 10):
+        table = {
+            "protocol_common": {"verifier_first": first},
+            "nip_protocol": {"max_message_rounds": rounds, "min_message_rounds": minimum},
+        }
+        params = from_dict(table).value_or(None)
+        if params is not None:
+            *_, (ended, _, _) = dialogue(params, texts)
+            assert ended.status == "decided", minimum
 
 
 # ------------------------------------------------------------------------------------- chats

@@ -111,14 +111,14 @@ def test_an_answer_in_prose_is_nowhere_called_a_program(protocol: str) -> None:
             assert not re.search(r"\{\{|\{%|\n\n\n| \n|\bNone\b|  ", text), text
 
 
-@pytest.mark.parametrize("spectrum", SPECTRA)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_verifiers_are_told_how_to_decide_and_provers_are_not(protocol: str, spectrum: Any) -> None:
-    params = params_of(protocol, SUPERVISED, common(verifier_decision_spectrum=spectrum))
-    for _, agent, chat in chats(params):
-        told = decision_instructions(spectrum) in chat[0].content
-        assert told == protocol_of(params).is_verifier(agent)
-        assert ("Decision:" in text_of(chat)) == protocol_of(params).is_verifier(agent)
+def test_verifiers_are_told_how_to_decide_and_provers_are_not(protocol: str) -> None:
+    for spectrum in SPECTRA:
+        params = params_of(protocol, SUPERVISED, common(verifier_decision_spectrum=spectrum))
+        for _, agent, chat in chats(params):
+            told = decision_instructions(spectrum) in chat[0].content
+            assert told == protocol_of(params).is_verifier(agent), spectrum
+            assert ("Decision:" in text_of(chat)) == protocol_of(params).is_verifier(agent)
 
 
 @pytest.mark.parametrize("spectrum", SPECTRA)
