@@ -82,7 +82,7 @@ def test_an_empty_recording_is_no_success(recorded: bytes, tmp_path: Path, size:
         done = call_cli(tmp_path, *command, "runs/a")
         assert done.returncode == Exit.TRUNCATED, command
         assert done.stdout == ""
-        assert "holds no event of a run; repeat the command" in done.stderr
+        assert "holds no event of a run; resume it with the settings" in done.stderr
     assert "holds no event" in str(load_run(run).failure())
     # The remedy works.
     again = call_cli(tmp_path, "train", *SIZE, "--run", "a", "--resume")
