@@ -13,6 +13,7 @@ import pytest
 from returns.result import Failure, Success
 
 from nip_fn.run.ports import FailedTraining, Tuned
+from nip_fn.training.losses import DPO, SFT
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.api import jobs, uploads
 from nip_fn_adapters.providers.api.jobs import Intent, error_line, remote_of
@@ -40,10 +41,11 @@ def test_a_training_is_uploaded_created_and_awaited(
     provider: Provider, tmp_path: Path, method: str
 ) -> None:
     about = f"{method} end to end,"
-    rows = preferences(12, about) if method == "dpo" else imitations(10, about)
+    is_dpo = method == "dpo"
+    rows = preferences(12, about) if is_dpo else imitations(10, about)
     provider.configure(job_seconds=0.3)
     before = len(provider.log())
-    job = make_job(name="Group A_1-3", rows=rows)
+    job = make_job(name="Group A_1-3", rows=rows, loss=DPO(beta=0.2) if is_dpo else SFT())
     (tuned,) = tune(tmp_path, provider.url, job)
     (made,) = created(provider, tmp_path)
     tag = made["user_provided_suffix"]
@@ -58,7 +60,7 @@ def test_a_training_is_uploaded_created_and_awaited(
     assert set(asked[4:]) == {("job", "GET")}
     assert 3 <= len(asked[4:]) < 30
     body = provider.log()[before + 3]["body"]
-    numbers = {"n_epochs": 2, "batch_size": 8} | ({"beta": 0.2} if method == "dpo" else {})
+    numbers = {"n_epochs": 2, "batch_size": 8} | ({"beta": 0.2} if is_dpo else {})
     assert body == {
         "model": "gpt-4.1-nano-2025-04-14",
         "training_file": made["training_file"],
@@ -70,7 +72,7 @@ def test_a_training_is_uploaded_created_and_awaited(
 
 
 def test_what_the_job_does_not_say_is_asked_for_where_it_is_set() -> None:
-    job = make_job(start="ft:gpt:org:x:1", rows=imitations(10))
+    job = make_job(start="ft:gpt:org:x:1", rows=imitations(10), loss=SFT())
     fields = jobs.creation(Intent(job, "00", 0.5, "my-project"), "file-1")
     assert fields["model"] == "ft:gpt:org:x:1"
     assert fields["method"]["supervised"]["hyperparameters"]["learning_rate_multiplier"] == 0.5
@@ -305,22 +307,22 @@ def delete(run: Path, url: str, *awaited: Job) -> list[str]:
 def test_a_file_is_deleted_once_nothing_waits_for_its_jobs(
     provider: Provider, tmp_path: Path
 ) -> None:
-    rows = preferences(10, "shared")
+    shared, other = preferences(10, "shared"), preferences(10, "other")
     first, second, third = (
-        make_job(name=name, group=name[:-2], rows=rows if name < "verifier-1" else imitations(10))
-        for name in ("prover-0", "verifier-0", "verifier-1")
+        make_job(name=name, group=name[:-2], rows=rows)
+        for name, rows in (("prover-0", shared), ("verifier-0", shared), ("verifier-1", other))
     )
     tune(tmp_path, provider.url, first, second, third)
     elsewhere = tmp_path / "elsewhere"
     tune(elsewhere, provider.url, first)
     made = sorted(created(provider, tmp_path), key=lambda job: job["user_provided_suffix"])
-    other = created(provider, elsewhere)
+    theirs = created(provider, elsewhere)
     assert delete(tmp_path, provider.url, first, third) == []
-    assert there(provider, *made, *other) == [True, True, True, True]
+    assert there(provider, *made, *theirs) == [True, True, True, True]
     assert delete(tmp_path, provider.url, first) == []
-    assert there(provider, *made, *other) == [True, True, False, True]
+    assert there(provider, *made, *theirs) == [True, True, False, True]
     assert delete(tmp_path, provider.url) == []
-    assert there(provider, *made, *other) == [False, False, False, True]
+    assert there(provider, *made, *theirs) == [False, False, False, True]
     before = len(provider.log())
     assert delete(tmp_path, provider.url) == []
     assert len(provider.log()) == before

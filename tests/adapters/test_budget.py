@@ -26,6 +26,7 @@ from nip_fn.run.ports import Sampler, Tuned, World
 from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, RunState, StageMetrics
+from nip_fn.training.losses import SFT
 from nip_fn.training.rows import imitated
 from nip_fn.training.tokens import estimated_training
 from nip_fn.training.tuning import Job
@@ -427,7 +428,7 @@ async def test_only_what_was_lost_is_said_to_be() -> None:
 def job(rows: int) -> Job:
     params = small_params()
     texts = (imitated((Message("user", "x" * 400),), "y" * 400),) * rows
-    return replace(make_job(params, make_groups(params)[0], 0, texts, key(1)), num_epochs=3)
+    return replace(make_job(params, make_groups(params)[0], 0, texts, SFT(), key(1)), num_epochs=3)
 
 
 def test_trainings_are_kept_within_the_budget_by_what_they_report() -> None:

@@ -22,7 +22,7 @@ from returns.result import Result
 from nip_fn.errors import Problem
 from nip_fn.keys import key
 from nip_fn.run.ports import Progress, Tuned
-from nip_fn.training.losses import SFT
+from nip_fn.training.losses import DPO, SFT
 from nip_fn.training.rows import preference
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.decode import DecodeRequest, Timings, decode
@@ -51,6 +51,8 @@ from .training import (
     supervised_rows,
     tune,
 )
+
+BETA = DPO().beta
 
 # One worker: these share a server that trainings are forked from, and trl's imports.
 pytestmark = pytest.mark.xdist_group("trainings")
@@ -128,9 +130,9 @@ def test_a_report_holds_finite_numbers(trained: Trained) -> None:
 
 def test_an_adapter_is_trained_further_from_where_it_was(trained: Trained) -> None:
     """With the base as reference, the first loss is that of the first adapter's margin."""
-    beta, job = trained.job.beta, trained.job
+    job = trained.job
     lead = trained.margin(trained.first.adapter) - trained.margin(None)
-    expected = math.log1p(math.exp(-beta * lead))
+    expected = math.log1p(math.exp(-BETA * lead))
     assert dict(trained.second.report)["loss_first"] == pytest.approx(expected, abs=0.1)
     assert dict(trained.second.report)["loss_first"] < dict(trained.first.report)["loss_first"]
     assert job.start is None
@@ -184,7 +186,7 @@ SAMPLE = {("first", None), ("second", "first"), ("second", "second")}
 def test_the_reference_is_the_policy_that_the_job_names(
     trained: Trained, start: str | None, reference: str | None
 ) -> None:
-    """The log-probabilities of trl before a step are those of the named policies."""
+    """The log-probabilities before a step are those of the named policies."""
     names = {"first": trained.first.adapter, "second": trained.second.adapter, None: None}
     job = replace(
         trained.job,
@@ -210,15 +212,11 @@ def test_the_reference_is_the_policy_that_the_job_names(
         + log_probability(named, row.prompt, REJECTED)
         for row in job.rows
     ]
-    expected = [math.log1p(math.exp(-job.beta * ratio)) for ratio in ratios]
+    expected = [math.log1p(math.exp(-BETA * ratio)) for ratio in ratios]
     assert loss == pytest.approx(sum(expected) / len(expected), abs=1e-3)
-    for computed, reply in (
-        (batch["ref_chosen_logps"], CHOSEN),
-        (batch["ref_rejected_logps"], REJECTED),
-    ):
-        scores = sorted(log_probability(named, row.prompt, reply) for row in job.rows)
-        assert sorted(computed.tolist()) == pytest.approx(scores, abs=1e-3)
-    assert trainer.ref_model is None  # it shares the policy's base
+    for row, scores in zip(job.rows, trainer.reference, strict=True):
+        named_scores = [log_probability(named, row.prompt, reply) for reply in row.replies]
+        assert [reply.sum() for reply in scores] == pytest.approx(named_scores, abs=1e-3)
     trainable = [name for name, weight in trainer.model.named_parameters() if weight.requires_grad]
     assert trainable
     assert all("lora_" in name for name in trainable)
@@ -238,10 +236,9 @@ def test_what_is_trained_on_is_what_the_sampler_reads_and_writes(trained: Traine
     row = preference(chat("ab"), text, REJECTED)
     job = replace(trained.job, name="verifier-3", rows=(row,))
     trainer, encoded = make_trainer(job, JobFiles(trained.run, job.name))
-    (example,) = trainer.train_dataset
-    assert example["prompt_ids"] == prompt
-    assert example["chosen_ids"] == drawn.tokens
-    assert example["rejected_ids"] == encode_reply(policy.tokenizer, REJECTED)
+    (tokens,) = encoded.rows
+    assert tokens.prompt == prompt
+    assert tokens.replies == (drawn.tokens, encode_reply(policy.tokenizer, REJECTED))
     batch = next(iter(trainer.get_train_dataloader()))
     assert batch["input_ids"][0].tolist()[: len(prompt) + len(drawn.tokens)] == [
         *prompt,
