@@ -84,9 +84,9 @@ class Scores(NamedTuple):
 LossFunction = Callable[[Scores], Array]
 
 
-class _Loss(
-    msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True, tag_field="_type"
-):
+# All fields are written: msgspec leaves a default out only if it is the very same object, which no
+# hash of the record must depend on.
+class _Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="_type"):
     """Base of the losses: records, so that a recording, a job and a configuration can name them."""
 
     @property
