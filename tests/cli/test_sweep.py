@@ -178,7 +178,7 @@ def test_a_sweep_that_is_interrupted_stops_its_cells_and_is_resumed_in_a_termina
     assert process.returncode == 130
     assert "resume with the same command" in told
     text = in_a_terminal(tmp_path, environment, *command)
-    assert all(words in text for words in (" running", "ei-seed-1", "accuracy ", "done"))
+    assert all(words in text for words in ("ei-seed-1", "accuracy ", "done"))
     assert digests(tmp_path / "studies/s") == of_seed_1(swept)
 
 
