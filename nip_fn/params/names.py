@@ -16,6 +16,8 @@ from nip_fn.errors import Problem
 T = TypeVar("T")
 
 BUILT_IN_TRAINERS = ("malt", "ei", "reinforce")
+# Those that grow the same trees, and learn from them in their own ways.
+TREE_TRAINERS = frozenset({"malt", "reinforce"})
 VALUE_BACKUPS = ("children", "leaves")
 PAIR_RULES = ("positive_negative", "about_mean", "interval", "best_worst", "all")
 

@@ -8,6 +8,7 @@ from nip_fn.config.hosting import is_hosted
 from nip_fn.config.schema import parameter_at
 from nip_fn.errors import Problem
 from nip_fn.params.base import ParameterStage
+from nip_fn.params.names import TREE_TRAINERS
 from nip_fn.params.run import HyperParameters
 
 
@@ -48,9 +49,11 @@ def fork_problem(recorded: HyperParameters, requested: HyperParameters) -> Probl
 
 
 def _grow_alike(recorded: HyperParameters, requested: HyperParameters) -> bool:
-    """True if the trainers of both grow the same trees, and learn from them in their own ways."""
-    grow_trees = {recorded.trainer, requested.trainer} <= {"malt", "reinforce"}
-    return grow_trees and not requested.malt.num_initial_ei_iterations
+    """True if the trainers of both grow the same trees from the first iteration on."""
+    return {
+        recorded.trainer,
+        requested.trainer,
+    } <= TREE_TRAINERS and not requested.malt.num_initial_ei_iterations
 
 
 def stage_of(params: HyperParameters, address: str) -> ParameterStage:

@@ -12,6 +12,7 @@ from nip_fn.config.trainers import num_replies_of
 from nip_fn.errors import Problem
 from nip_fn.game.protocol import Protocol
 from nip_fn.keys import key
+from nip_fn.params.names import TREE_TRAINERS
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.run.events import DatasetInfo
@@ -107,9 +108,9 @@ def _tree_problems(params: HyperParameters, protocol: Protocol) -> Iterator[Prob
 
 def _too_large_after(params: HyperParameters, protocol: Protocol) -> int | None:
     """The round (counted from 0) after which a tree can be too large; None if there is none."""
-    # Of the built-in trainers only MALT branches.  One of the user's own is trusted: a recording
-    # can name it, but does not bring it along.
-    if params.trainer != "malt":
+    # Expert Iteration does not branch.  A trainer of the user's own is trusted: a recording can
+    # name it, but does not bring it along.
+    if params.trainer not in TREE_TRAINERS:
         return None
     replies = num_replies_of(params)
     rules = Rules(

@@ -206,7 +206,7 @@ def decision_points(
     agents = range(tree.num_agents) if agents is None else agents
     bounds = {agent: reward_bounds(protocol, agent) for agent in agents}
     for parent, children in enumerate(children_of(tree)):
-        for agent in agents if len(children) >= 2 else ():
+        for agent in agents if len(children) >= least else ():
             # Where several agents move at once, siblings may differ in another agent's words only.
             sharing: dict[int, list[int]] = {}
             for child in children:
