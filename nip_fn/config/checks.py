@@ -36,7 +36,7 @@ from nip_fn.prompts.render import render_text
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.strategies import strategies_for
 from nip_fn.select.rollouts import as_written
-from nip_fn.training.losses import DPO, SFT, Loss, OwnLoss
+from nip_fn.training.losses import OwnLoss, is_plain
 from nip_fn.training.rows import PREFERENCE
 
 # Weights such as a trainer gives its rows.
@@ -240,11 +240,6 @@ def _agent_problems(agent: AgentParameters) -> Iterator[Problem]:
     yield from _lora_problems(agent)
 
 
-def _is_plain(loss: Loss) -> bool:
-    """True if a fine-tuning API knows the loss."""
-    return isinstance(loss, SFT) or (isinstance(loss, DPO) and loss == DPO(beta=loss.beta))
-
-
 def _loss_problems(params: HyperParameters) -> Iterator[Problem]:
     """A problem for each trained agent whose trainer or provider cannot train by its loss."""
     if params.trainer == "ei":
@@ -263,7 +258,7 @@ def _loss_problems(params: HyperParameters) -> Iterator[Problem]:
                 "text_rl.record_tokens",
                 "set it to true",
             )
-        elif served_by == "api" and not _is_plain(loss):
+        elif served_by == "api" and not is_plain(loss):
             yield Problem(
                 "OpenAI's API trains by dpo without a supervised loss, or imitates",
                 f"agents.{agent.name}.dpo_sft_weight" if agent.dpo_sft_weight else where,

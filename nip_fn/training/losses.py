@@ -310,6 +310,11 @@ BUILT_IN_LOSSES: Mapping[str, Loss] = {
 LOSSES: dict[str, LossFunction] = {}
 
 
+def is_plain(loss: Loss) -> bool:
+    """True if it is imitation, or DPO and nothing besides: what fine-tuning APIs know."""
+    return isinstance(loss, SFT) or (isinstance(loss, DPO) and loss == DPO(beta=loss.beta))
+
+
 def log_sigmoid(x: Array, xp: Any) -> Array:
     """ln(1 / (1 + exp(−x))), without overflow."""
     return xp.minimum(x, xp.zeros_like(x)) - xp.log1p(xp.exp(-xp.abs(x)))

@@ -7,8 +7,8 @@ from typing import Any
 import msgspec
 
 from nip_fn.game.chat import Chat, Message
-from nip_fn.training.losses import DPO, SFT, Loss
-from nip_fn.training.rows import Row
+from nip_fn.training.losses import DPO, Loss, is_plain
+from nip_fn.training.rows import IMITATION, PREFERENCE, Row
 
 _NO_NAME = re.compile(r"[\s<|\\/>]+")  # characters that the API refuses in a speaker's name
 
@@ -20,13 +20,10 @@ def training_file(rows: tuple[Row, ...]) -> bytes:
 
 def training_problem(loss: Loss, rows: Iterable[Row]) -> str:
     """The reason why the API cannot train on the rows by the loss; "" if it can."""
-    match loss:
-        case DPO(label_smoothing=0.0, sft_weight=0.0):
-            fits = all(row.is_preference for row in rows)
-        case SFT():
-            fits = all(row.is_imitation for row in rows)
-        case _:
-            return f"cannot train by {msgspec.json.encode(loss).decode()}"
+    if not is_plain(loss):
+        return f"cannot train by {msgspec.json.encode(loss).decode()}"
+    weights = PREFERENCE if isinstance(loss, DPO) else IMITATION
+    fits = all(row.weights == weights for row in rows)
     return "" if fits else f"takes no rows of such weights for {loss.name}"
 
 
