@@ -163,6 +163,13 @@ def start(tmp_path: Path, environment: dict[str, str]) -> Callable[..., "subproc
     return run
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _registries_of_a_module() -> Iterator[None]:
+    """What the commands of a module's fixtures register is gone after the module."""
+    with restored_registries():
+        yield
+
+
 @pytest.fixture(autouse=True)
 def _registries() -> Iterator[None]:
     """What a command registers in this process is gone after its test."""
