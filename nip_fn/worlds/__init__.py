@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
+from nip_fn.game.datapoint import Datapoint
 from nip_fn.trees.rollouts import Rollout
 from nip_fn.worlds import bughunt, tea
 from nip_fn.worlds.improvement import Improvement
@@ -19,6 +20,15 @@ MEASURES: Mapping[str, Callable[[Sequence[Rollout]], tuple[tuple[str, float], ..
 # Data set: the greatest accuracy of a verifier that plays nip as in some games, against the worst
 # provers.  In public the saucers leave none.
 ACCURACY_BOUNDS: Mapping[str, Callable[[Sequence[Rollout]], float]] = {"builtin:tea": tea.bound}
+
+# Data set: all datapoints, equally likely, of which the provers see what they see of a given one.
+POSSIBLE: Mapping[str, Callable[[Datapoint], tuple[Datapoint, ...]]] = {
+    "builtin:tea": tea.possible,
+    "builtin:tea-public": partial(tea.possible, public=True),
+    "builtin:bug-hunt": lambda datapoint: (datapoint,),
+    "builtin:bug-hunt-12": lambda datapoint: (datapoint,),
+    "builtin:bug-hunt-16": lambda datapoint: (datapoint,),
+}
 
 # Data set: two tests, by the names of their metrics, beside the theory.
 IMPROVEMENTS: Mapping[

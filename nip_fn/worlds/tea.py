@@ -192,6 +192,18 @@ def world_of(datapoint: Datapoint) -> TeaWorld:
     return TeaWorld(tuple(cup[0] for cup in poured), kinds(poured), kinds(tastes), kinds(saucers))
 
 
+def possible(datapoint: Datapoint, *, public: bool = False) -> tuple[Datapoint, ...]:
+    """All datapoints, equally likely, of which the prover sees what she sees of this one.
+
+    There is one where she tastes a difference, or where public saucers tell her the pouring;
+    otherwise the verifier's pouring may be any of the twenty.
+    """
+    world = world_of(datapoint)
+    if world.able or public:
+        return (datapoint,)
+    return tuple(datapoint_of(world._replace(poured=poured)) for poured in pourings())
+
+
 def make_dataset(
     key: Key, *, num_train: int, num_validation: int, num_test: int, public: bool = False
 ) -> Dataset:

@@ -10,7 +10,7 @@ from nip_fn.game.decision import strongest
 from nip_fn.game.episode import Utterance
 from nip_fn.keys import fold_in, key
 from nip_fn.trees.rollouts import Rollout
-from nip_fn.worlds import IMPROVEMENTS
+from nip_fn.worlds import IMPROVEMENTS, POSSIBLE
 from nip_fn.worlds.tea import (
     MILK,
     NUM_CUPS,
@@ -20,6 +20,7 @@ from nip_fn.worlds.tea import (
     best_accuracy,
     blind_guess,
     datapoint_of,
+    draw,
     make_dataset,
     measures,
     pourings,
@@ -68,6 +69,20 @@ def test_each_side_is_shown_its_own_view() -> None:
     assert "Saucers" not in point.view("verifier")
     assert point.view("somebody", "prover") == point.view("prover")
     assert point.view("somebody") == ""
+
+
+@pytest.mark.parametrize("public", [False, True])
+@pytest.mark.parametrize("able", [False, True])
+def test_what_is_possible_is_all_that_the_prover_cannot_tell_apart(
+    able: bool, public: bool
+) -> None:
+    of_this_world = datapoint_of(draw(key(3), able=able, public=public))
+    found = POSSIBLE["builtin:tea-public" if public else "builtin:tea"](of_this_world)
+    assert of_this_world in found
+    assert len(set(found)) == (1 if able or public else 20)
+    assert {(point.view("prover"), point.label) for point in found} == {
+        (of_this_world.view("prover"), of_this_world.label)
+    }
 
 
 def test_splits_share_no_cups_and_hold_both_classes() -> None:
