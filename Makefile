@@ -1,11 +1,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
+MODELS := adapters/nip_fn_adapters/base_models
 
 # Most of a test's time is waiting: for a server, a program in the sandbox, a training.
 WORKERS ?= 4
 PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup
 
-.PHONY: train test test-all test-vllm check bench docs learn mutants clean
+.PHONY: train test test-all test-vllm check bench docs learn base-models mutants clean
 
 # The main job on the embedded default: set everything up, train, print what came of it.
 train: .venv/.ready
@@ -59,6 +60,13 @@ bench: .venv/.ready
 # The learning experiment: two models, five seeds, three arms and five controls (hours).
 learn: .venv/.ready
 	$(BIN)/nip-fn sweep examples/learning.toml
+
+# The embedded models, made anew from scripted players with another seed: builtin:tea@3,
+# builtin:bug-hunt@3.  Half an hour on two cores.
+SEED ?= 3
+base-models: .venv/.ready
+	$(BIN)/python examples/make_tea_model.py --seed $(SEED) --out $(MODELS)/tea-$(SEED)
+	$(BIN)/python examples/make_bughunt_model.py --seed $(SEED) --out $(MODELS)/bug-hunt-$(SEED)
 
 # Forty small defects in the core, one at a time: which of them do the tests catch? (hours)
 mutants: .venv/.ready

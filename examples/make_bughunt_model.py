@@ -1,6 +1,6 @@
 """Make the model of `builtin:bug-hunt`: a Llama of 0.6 million parameters that can just play it.
 
-    python examples/make_bughunt_model.py --out adapters/nip_fn_adapters/bug-hunt
+    python examples/make_bughunt_model.py --out adapters/nip_fn_adapters/base_models/bug-hunt-1
 
 It learns from scripted players, on bugs of the training split only, in three stages.  Drills, in
 which any step may differ and many are asked about at once, teach it to look steps up and to compare
@@ -9,33 +9,29 @@ and make the most careless the most likely: the critic names any step, the verif
 coin.  So greedy play judges no better than one, and nothing is to be had from sharpening.
 """
 
-import argparse
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from itertools import count, islice
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from make_tea_model import PER_KEY
 from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 from warming_up import (
     Message,
+    Stage,
     Turn,
-    batches,
     likely,
-    make_model,
-    make_tokenizer,
+    make_base_model,
     numpy_generator,
-    warm_up,
+    parser,
 )
 
 from nip_fn.config.codec import from_dict
 from nip_fn.config.presets import with_preset
 from nip_fn.game.chat import plain
 from nip_fn.game.episode import Episode, Utterance
-from nip_fn.keys import Key, fold_in, key, seed_of
+from nip_fn.keys import Key, fold_in, key
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.nip import MAIN, PROVER, VERIFIER
@@ -166,7 +162,7 @@ def careless(rng: np.random.Generator, world: HuntWorld) -> Iterator[Turn]:
     yield from game(rng, world, CARELESS)
 
 
-def turns(own: Key, lessons: Lessons, num_steps: int) -> Iterator[Turn]:
+def turns(lessons: Lessons, num_steps: int, own: Key) -> Iterator[Turn]:
     """Turns about worlds of the training split, without end; `own` is consumed."""
     rng = numpy_generator(fold_in(own, "players"))
     for part in count():
@@ -193,39 +189,18 @@ def likelihoods(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, num
 
 
 def main() -> None:
-    """Make the tokenizer, train the three stages, and save the model in float16."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--num-steps", type=int, default=NUM_STEPS)
-    parser.add_argument("--steps", type=int, nargs=3, default=(2000, 400, 150))
-    parser.add_argument("--batch-size", type=int, default=32)
-    parser.add_argument("--threads", type=int, default=2)
-    args = parser.parse_args()
-    own = fold_in(key(args.seed), "bug-hunt")
-    torch.manual_seed(seed_of(fold_in(own, "weights")))
-    torch.set_num_threads(args.threads)
-    texts = [
-        text
-        for turn in islice(turns(fold_in(own, "words"), able, args.num_steps), 2000)
-        for text in (*(message["content"] for message in turn.chat), turn.reply)
+    """Train the three stages, and save the model after the last one."""
+    stages = [
+        Stage("look up", partial(turns, look_up), 3e-3, 2000),
+        Stage("able", partial(turns, able), 1.5e-3, 400),
+        Stage("careless", partial(turns, careless), 7.5e-4, 150),
     ]
-    tokenizer = make_tokenizer(texts, vocab_size=640, words=True)
-    model = make_model(tokenizer, width=128, layers=3)
-    stages: tuple[tuple[str, Lessons, float], ...] = (
-        ("look up", look_up, 3e-3),
-        ("able", able, 1.5e-3),
-        ("careless", careless, 7.5e-4),
-    )
-    for (name, lessons, rate), steps in zip(stages, args.steps, strict=True):
-        print(name)
-        data = batches(
-            tokenizer, turns(fold_in(own, name), lessons, args.num_steps), args.batch_size
-        )
-        told = partial(likelihoods, model, tokenizer, args.num_steps)
-        warm_up(model, data, steps, rate, every=50, report=told)
-    model.eval().half().save_pretrained(args.out)
-    tokenizer.save_pretrained(args.out)
+    options = parser(__doc__ or "", stages, batch_size=32)
+    options.add_argument("--num-steps", type=int, default=NUM_STEPS)
+    args = options.parse_args()
+    stages = [s._replace(turns=partial(s.turns, args.num_steps)) for s in stages]
+    report = partial(likelihoods, num_steps=args.num_steps)
+    make_base_model(args, "bug-hunt", stages, report, words=True)
 
 
 if __name__ == "__main__":

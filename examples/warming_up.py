@@ -3,20 +3,26 @@
 `make_tea_model.py` and `make_bughunt_model.py` warm models up on dialogues of scripted players.
 """
 
+import argparse
+import json
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import GenerationConfig, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
-from nip_fn.keys import Key
+from nip_fn.keys import Key, fold_in, key, seed_of
 
 Message = dict[str, str]
 IGNORED = -100  # the label of a token that carries no loss
+PARTS = 4  # of a batch
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{{ '<|' + message['role'] + '|>' }}"
     "{% if message['role'] == 'assistant' %}"
@@ -26,6 +32,9 @@ CHAT_TEMPLATE = (
 )
 
 
+APART = r"\d|\n"  # digits and line ends are tokens of their own
+
+
 class Turn(NamedTuple):
     """A reply and the chat it replies to."""
 
@@ -33,15 +42,34 @@ class Turn(NamedTuple):
     reply: str
 
 
+class Stage(NamedTuple):
+    """A part of a warm-up.
+
+    name: shown while it runs.
+    turns: what is learnt, without end; consumes a key.
+    rate: the highest learning rate.
+    steps: the number of batches.
+    """
+
+    name: str
+    turns: Callable[..., Iterator[Turn]]
+    rate: float
+    steps: int
+
+
 # ---------------------------------------------------------------- tokenizer and model
 
 
 def make_tokenizer(
-    texts: Sequence[str], vocab_size: int, *, words: bool = False
+    texts: Sequence[str], vocab_size: int, *, apart: str = APART, words: bool = False
 ) -> PreTrainedTokenizerFast:
-    """Byte-level BPE: lossless on any text, digits and line ends single.
+    """Byte-level BPE: lossless on any text.
 
-    Phrases are merged, too, unless no token is to reach beyond a word.
+    Args:
+        texts: What it is trained on.
+        vocab_size: The most tokens.
+        apart: A pattern of what is never merged with anything else.
+        words: True if no token is to reach beyond a word; phrases are merged, too, otherwise.
     """
     special = {
         "pad_token": "<|pad|>",
@@ -52,8 +80,7 @@ def make_tokenizer(
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
         [
-            pre_tokenizers.Digits(individual_digits=True),
-            pre_tokenizers.Split("\n", behavior="isolated"),
+            pre_tokenizers.Split(Regex(apart), behavior="isolated"),
             pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=words),
         ]
     )
@@ -103,18 +130,26 @@ def encode(tokenizer: PreTrainedTokenizerFast, turn: Turn) -> tuple[list[int], l
     return prompt + reply, [IGNORED] * len(prompt) + reply
 
 
+Batch = list[dict[str, torch.Tensor]]  # in parts
+
+
 def batches(
     tokenizer: PreTrainedTokenizerFast, turns: Iterator[Turn], size: int
-) -> Iterator[dict[str, torch.Tensor]]:
-    """Batches of encoded turns, padded on the right: what is causal needs no mask then."""
-    while True:
-        encoded = [encode(tokenizer, turn) for turn in islice(turns, size)]
-        length = max(len(tokens) for tokens, _ in encoded)
-        pad = tokenizer.pad_token_id
-        yield {
-            "input_ids": torch.tensor([t + [pad] * (length - len(t)) for t, _ in encoded]),
-            "labels": torch.tensor([v + [IGNORED] * (length - len(v)) for _, v in encoded]),
-        }
+) -> Iterator[Batch]:
+    """Batches of encoded turns, in parts of like length."""
+    while some := [encode(tokenizer, turn) for turn in islice(turns, size)]:
+        some.sort(key=lambda encoded: len(encoded[0]))
+        part = -(-size // PARTS)
+        yield [padded(some[i : i + part], tokenizer.pad_token_id) for i in range(0, size, part)]
+
+
+def padded(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> dict[str, torch.Tensor]:
+    """Tokens and labels, padded on the right: what is causal needs no mask then."""
+    length = max(len(tokens) for tokens, _ in rows)
+    return {
+        "input_ids": torch.tensor([t + [pad] * (length - len(t)) for t, _ in rows]),
+        "labels": torch.tensor([v + [IGNORED] * (length - len(v)) for _, v in rows]),
+    }
 
 
 def numpy_generator(key: Key) -> np.random.Generator:
@@ -124,7 +159,7 @@ def numpy_generator(key: Key) -> np.random.Generator:
 
 def warm_up(
     model: LlamaForCausalLM,
-    data: Iterator[dict[str, torch.Tensor]],
+    data: Iterator[Batch],
     steps: int,
     rate: float,
     *,
@@ -138,15 +173,73 @@ def warm_up(
     )
     start = time.time()
     for step, batch in enumerate(islice(data, steps)):
-        loss = model(**batch).loss
-        loss.backward()
+        num_tokens = sum(int((part["labels"] != IGNORED).sum()) for part in batch)
+        loss = 0.0
+        for part in batch:
+            share = model(**part, num_items_in_batch=num_tokens).loss
+            share.backward()
+            loss += share.item()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         schedule.step()
         optimizer.zero_grad()
         if step % every == 0 or step == steps - 1:
-            told = f"step {step:5d}  loss {loss.item():.3f}  {time.time() - start:.0f} s"
+            told = f"step {step:5d}  loss {loss:.3f}  {time.time() - start:.0f} s"
             print(f"{told}  {report()}".rstrip(), flush=True)
+
+
+def parser(description: str, stages: Sequence[Stage], batch_size: int) -> argparse.ArgumentParser:
+    """The options of a script that makes a base model; takes its docstring and its stages."""
+    options = argparse.ArgumentParser(description=description.partition("\n")[0])
+    options.add_argument("--out", type=Path, required=True)
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument(
+        "--steps", type=int, nargs=len(stages), default=[stage.steps for stage in stages]
+    )
+    options.add_argument("--batch-size", type=int, default=batch_size)
+    options.add_argument("--threads", type=int, default=2)
+    return options
+
+
+def make_base_model(
+    args: argparse.Namespace,
+    game: str,
+    stages: Sequence[Stage],
+    report: Callable[[LlamaForCausalLM, PreTrainedTokenizerFast], str],
+    **tokenization: object,
+) -> None:
+    """Make a tokenizer and a model, train all stages, and save both, the weights in float16.
+
+    `made.json` beside them says how they were made.
+
+    Args:
+        args: As `parser` reads them.
+        game: Its name, from which all keys are derived, with the seed.
+        stages: In their order.
+        report: Says how good a model is.
+        **tokenization: Options of `make_tokenizer`.
+    """
+    own = fold_in(key(args.seed), game)
+    torch.manual_seed(seed_of(fold_in(own, "weights")))
+    torch.set_num_threads(args.threads)
+    texts = [
+        text
+        for stage in stages[1:]
+        for turn in islice(stage.turns(fold_in(own, "words", stage.name)), 2000)
+        for text in (*(message["content"] for message in turn.chat), turn.reply)
+    ]
+    tokenizer = make_tokenizer(texts, vocab_size=640, **tokenization)
+    model = make_model(tokenizer, width=128, layers=3)
+    for stage, steps in zip(stages, args.steps, strict=True):
+        print(stage.name)
+        data = batches(tokenizer, stage.turns(fold_in(own, stage.name)), args.batch_size)
+        tell = partial(report, model, tokenizer)
+        warm_up(model, data, steps, stage.rate, every=100, report=tell)
+    model.eval().half().save_pretrained(args.out)
+    tokenizer.save_pretrained(args.out)
+    made = {"script": Path(sys.argv[0]).name, "options": sys.argv[1:], "seed": args.seed}
+    made |= {"steps": list(args.steps), "probabilities": report(model.float(), tokenizer)}
+    (args.out / "made.json").write_text(json.dumps(made, indent=2) + "\n")
 
 
 # ---------------------------------------------------------------- what came out
@@ -161,7 +254,7 @@ def likely(
     """The mean probability of whole replies, by the name of their kind."""
     shown = []
     for name, some in rows.items():
-        batch = next(batches(tokenizer, iter(some), len(some)))
+        batch = padded([encode(tokenizer, turn) for turn in some], tokenizer.pad_token_id)
         logits = torch.log_softmax(model(input_ids=batch["input_ids"]).logits[:, :-1].float(), -1)
         labels = batch["labels"][:, 1:]
         picked = logits.gather(2, labels.clamp(min=0)[..., None])[..., 0] * (labels != IGNORED)

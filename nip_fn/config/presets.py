@@ -110,17 +110,13 @@ OTHER = Preset(
 # 2025, "LoRA Without Regret"); 1e-6 is the default of trl's DPO, too.
 ALL_WEIGHTS: dict[str, Any] = {"rl": {"lr": 1e-6}, "ei": {"lr": 1e-5}}
 
-PRESETS = {
-    "builtin:tea": TEA,
-    "builtin:tea-2": TEA,
-    "builtin:tea-public": TEA,
-    "builtin:bug-hunt": BUG_HUNT,
-}
+# By the game of an embedded model: builtin:GAME, or builtin:GAME@SEED of another seed than 1.
+PRESETS = {"builtin:tea": TEA, "builtin:bug-hunt": BUG_HUNT}
 
 # The embedded model that plays a data set.
 PLAYERS = {
     "builtin:tea": "builtin:tea",
-    "builtin:tea-public": "builtin:tea-public",
+    "builtin:tea-public": "builtin:tea",
     "builtin:bug-hunt": "builtin:bug-hunt",
 }
 
@@ -177,7 +173,7 @@ def _without_unset(written: Mapping[str, Any]) -> Mapping[str, Any]:
 def preset_of(agent: Mapping[str, Any], dataset: str) -> Preset:
     """The settings for the model of an agent, whose fields are as they were written."""
     model = _model(agent, dataset)
-    return PRESETS.get(model, OTHER) if isinstance(model, str) else OTHER
+    return PRESETS.get(model.partition("@")[0], OTHER) if isinstance(model, str) else OTHER
 
 
 def model_problems(params: HyperParameters) -> Iterator[Problem]:

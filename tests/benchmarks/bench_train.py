@@ -35,7 +35,7 @@ from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.loading import Folders, LoadedJob
 from nip_fn_adapters.providers.local.models import (
-    BUILTIN,
+    MODELS,
     context_of,
     exit_on_failure,
     load_tokenizer,
@@ -255,7 +255,7 @@ def _random_llama(folder: Path) -> Path:
         eos_token_id=2,
     )
     LlamaForCausalLM(config).save_pretrained(folder / "model")
-    for file in BUILTIN["builtin:tea"].glob("*token*"):
+    for file in (MODELS / "tea-1").glob("*token*"):
         copyfile(file, folder / "model" / file.name)
     return folder / "model"
 

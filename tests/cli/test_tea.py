@@ -30,10 +30,10 @@ def metrics_of(run_cli: RunCli, tmp_path: Path, *options: str) -> dict[str, Any]
     [
         ("builtin:tea", 0),
         ("builtin:tea", 1),
-        ("builtin:tea-2", 0),
-        ("builtin:tea-public", 1),
-        pytest.param("builtin:tea-2", 1, marks=pytest.mark.exhaustive),
-        pytest.param("builtin:tea-public", 0, marks=pytest.mark.exhaustive),
+        ("builtin:tea@2", 0),
+        ("builtin:tea@3", 1),
+        pytest.param("builtin:tea@2", 1, marks=pytest.mark.exhaustive),
+        pytest.param("builtin:tea@3", 0, marks=pytest.mark.exhaustive),
     ],
 )
 def test_the_untrained_model_judges_no_better_than_a_coin(

@@ -35,7 +35,7 @@ from nip_fn_adapters.experiments import outcomes
 from nip_fn_adapters.experiments.wiring import wire
 from nip_fn_adapters.providers.api import batches, sampler, tuner
 from nip_fn_adapters.providers.api.endpoints import KEY_VARIABLES
-from nip_fn_adapters.providers.local.models import BUILTIN
+from nip_fn_adapters.providers.local.models import MODELS
 from nip_fn_adapters.providers.selfhosted import host
 from nip_fn_adapters.providers.selfhosted import sampler as hosted_sampler
 from nip_fn_adapters.providers.selfhosted import tuner as hosted_tuner
@@ -109,7 +109,7 @@ PROVIDERS: dict[str, dict[str, Any]] = {
     "openrouter": at("OpenRouter", freeze_agent=True),
     "self-hosted": at("SelfHosted"),
     "vllm": at("SelfHosted", api_base_url="http://a/v1", freeze_agent=True),
-    "local": at("local", model_name=str(BUILTIN["builtin:tea"])),
+    "local": at("local", model_name=str(MODELS / "tea-1")),
     "dummy": at("local", use_dummy_api=True),
 }
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nip_fn_adapters.providers.local.models import BUILTIN, load_tokenizer
+from nip_fn_adapters.providers.local.models import embedded_models, load_tokenizer, model_directory
 
 TEXTS = (
     "def f(x):\n\tif x < 3 && y > '\"&':\n        return é\n",
@@ -11,15 +11,16 @@ TEXTS = (
 )
 
 
-@pytest.mark.parametrize("model", BUILTIN)
+@pytest.mark.parametrize("model", embedded_models())
 def test_the_tokenizer_loses_nothing(model: str) -> None:
-    tokenizer = load_tokenizer(BUILTIN[model])
+    tokenizer = load_tokenizer(model_directory(model).unwrap())
     for text in TEXTS:
         assert tokenizer.decode(tokenizer.encode(text, add_special_tokens=False)) == text
 
 
-@pytest.mark.parametrize("model", BUILTIN)
+@pytest.mark.parametrize("model", embedded_models())
 def test_the_model_is_a_few_megabytes(model: str) -> None:
-    files = [file for file in BUILTIN[model].iterdir() if file.is_file()]
+    folder = model_directory(model).unwrap()
+    files = [file for file in folder.iterdir() if file.is_file()]
     assert sum(file.stat().st_size for file in files) < 3 * 2**20
-    assert (BUILTIN[model] / "model.safetensors").is_file()
+    assert (folder / "model.safetensors").is_file()

@@ -17,7 +17,7 @@ from nip_fn.config.hosting import LORA_RANKS
 from nip_fn.errors import Problem
 from nip_fn.training.canary import canary_problem
 from nip_fn.training.tuning import Job
-from nip_fn_adapters.providers.local.models import BUILTIN, is_on_hub, model_directory
+from nip_fn_adapters.providers.local.models import builtin_directory, is_on_hub, model_directory
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.adapter_store import AdapterStore
 from nip_fn_adapters.serving.fleet import NOT_STARTED, Fleet
@@ -328,4 +328,4 @@ def _check_scores(
 
 def _may_be_chosen(model: str) -> bool:
     """True if a client may choose the model: the server opens no path for a client."""
-    return model in BUILTIN or is_on_hub(model)
+    return builtin_directory(model) is not None or is_on_hub(model)

@@ -60,9 +60,8 @@ def _has_all(parameter: Parameter, words: Sequence[str]) -> bool:
 
 WHICH = (
     "What a file, an option or --set says always applies. What they leave out depends on the "
-    "model: a value marked with builtin:tea (and builtin:tea-2 and "
-    "builtin:tea-public) or builtin:bug-hunt "
-    'was made for that embedded model, one marked with "other models" suits models of the usual '
+    "model: a value marked with builtin:tea or builtin:bug-hunt "
+    'was made for that embedded model (also as builtin:tea@2), one marked with "other models" suits models of the usual '
     "size; without a "
     "mark, the default applies. Marks of agents.* go by the model of each agent, all others apply "
     "if one kind of model plays all agents.\n"

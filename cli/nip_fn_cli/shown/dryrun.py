@@ -11,7 +11,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn_adapters.costs.forecast import SELECTED_SHARE
 from nip_fn_adapters.experiments.budgets import in_dollars, model_of
 from nip_fn_adapters.experiments.forecasting import RunForecast, WorkloadRange, sum_ranges
-from nip_fn_adapters.providers.local.models import BUILTIN, cached_directory, require
+from nip_fn_adapters.providers.local.models import builtin_directory, cached_directory, require
 from nip_fn_cli.shown.exits import command, say
 from nip_fn_cli.shown.printing import print_rows
 
@@ -129,7 +129,7 @@ def say_memory(params: HyperParameters) -> None:
         for agent in params.agents
         if is_trained(params, agent)
         and provider_kind(agent) in ("local", "self-hosted")
-        and agent.model_name not in BUILTIN
+        and builtin_directory(agent.model_name) is None
     ]
     for group, agent in {agent_group(agent): agent for agent in ours}.items():
         subject = f"memory to train {group}"

@@ -4,6 +4,7 @@ Importing this module loads none of the heavy packages; calling its functions do
 """
 
 import os
+import re
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -20,15 +21,9 @@ from nip_fn.game.chat import Chat, plain
 from nip_fn.training.tuning import Precision
 from nip_fn_adapters.providers.local.hub import HUB_ID, hub_model
 
-PACKAGE = Path(__file__).parents[2]
-BUILTIN = {
-    # Two, because a result with one model may be that model's.
-    "builtin:tea": PACKAGE / "tea-1",
-    "builtin:tea-2": PACKAGE / "tea-2",
-    # It can read the saucers, too.
-    "builtin:tea-public": PACKAGE / "tea-public",
-    "builtin:bug-hunt": PACKAGE / "bug-hunt",
-}
+MODELS = Path(__file__).parents[2] / "base_models"
+# An embedded model is named by its game, and by the seed that it was made with if that is not 1.
+BUILTIN = re.compile(r"builtin:([a-z0-9-]+)(?:@([0-9]+))?")
 FULL_ATTENTION = "full_attention"
 T = TypeVar("T")
 SHARDING = ("FSDP", "DEEPSPEED")  # how accelerate trains a model in parts on several devices
@@ -60,25 +55,41 @@ def exit_on_failure(result: Result[T, Problem]) -> T:
     return result.alt(lambda problem: sys.exit(str(problem))).unwrap()
 
 
+def builtin_directory(name: str) -> Path | None:
+    """The folder of an embedded model, whether or not it is there; None if this names another."""
+    named = BUILTIN.fullmatch(name)
+    return MODELS / f"{named[1]}-{named[2] or 1}" if named else None
+
+
+def embedded_models() -> list[str]:
+    """The names of the embedded models that are there."""
+    made = (folder.name.rpartition("-") for folder in sorted(MODELS.iterdir()) if folder.is_dir())
+    return [f"builtin:{game}" + (f"@{seed}" if seed != "1" else "") for game, _, seed in made]
+
+
 def model_directory(name: str) -> Result[Path, Problem]:
-    """The folder of a model: a built-in one, one of the Hugging Face hub, or the folder itself.
+    """The folder of a model: an embedded one, one of the Hugging Face hub, or the folder itself.
 
     A model of the hub is downloaded if it is not in the hub's cache.
     """
     if is_on_hub(name):
         return hub_model(name)
-    path = BUILTIN.get(name) or Path(name).expanduser()
+    path = builtin_directory(name) or Path(name).expanduser()
     if (path / "config.json").is_file():
         return Success(path)
-    builtin = ", ".join(BUILTIN)
-    return Failure(
-        Problem(
-            f"{name} is no model: {path} has no config.json",
-            remedy=f"name a folder, ORG/NAME of the Hugging Face hub, or {builtin}; for a model "
-            "behind an API name its provider, too, as in --provider openai",
-            lasting=True,
-        )
+    remedy = (
+        f"name a folder, ORG/NAME of the Hugging Face hub, or {', '.join(embedded_models())}; for "
+        "a model behind an API name its provider, too, as in --provider openai"
     )
+    if (named := BUILTIN.fullmatch(name)) and named[2] and name.partition("@")[0] in _games():
+        remedy = f"make it in a clone of the source: make base-models SEED={named[2]}"
+    return Failure(
+        Problem(f"{name} is no model: {path} has no config.json", remedy=remedy, lasting=True)
+    )
+
+
+def _games() -> set[str]:
+    return {name.partition("@")[0] for name in embedded_models()}
 
 
 def cached_directory(name: str) -> Path | None:
