@@ -18,6 +18,7 @@ from nip_fn.export.curves import (
 )
 from nip_fn.export.forests import ForestView, view_forests
 from nip_fn.export.games import OutcomesView, TestView, view_outcomes, view_test
+from nip_fn.export.improvements import Cells, cells, improvements_of
 from nip_fn.export.svg import Chart, Series
 from nip_fn.export.views import ONE_PAGE, PageLimits, letters_of
 from nip_fn.params.run import HyperParameters
@@ -44,6 +45,7 @@ class RunView(NamedTuple):
     charts: tuple[Chart, ...]
     decisions: tuple[Chart, ...]  # of the last test, over credences
     accuracy: Series
+    improvements: tuple[Cells, ...]  # before and after, beside the optimum, where it is known
     outcomes: OutcomesView | None
     forests: tuple[ForestView, ...]
     last_test: TestView | None
@@ -92,6 +94,7 @@ def view_run(
         charts=charts(replayed, spent),
         decisions=tuple(chart for stage in tests[-1:] for chart in decision_charts(stage)),
         accuracy=accuracy_curve(state, name),
+        improvements=tuple(map(cells, improvements_of(state))),
         outcomes=view_outcomes(id, tests, limits),
         forests=view_forests(id, replayed, limits),
         last_test=view_test(id, tests[-1], limits) if tests else None,

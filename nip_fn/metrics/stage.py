@@ -102,6 +102,7 @@ def _outcomes(games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
     majority_class_share: the share of games about the more frequent class
     precision: share of games about right solutions among those decided for acceptance
     recall: share decided for acceptance among the games about right solutions, which is accuracy_1
+    soundness_error: share decided for acceptance among the games about buggy solutions
     always_fail_share: share of datapoints of which no game is right
     worst_datapoint_accuracy: the least, over datapoints, of the accuracy in the games about it;
       both only if there are eight games or trees or more about each
@@ -123,7 +124,7 @@ def _outcomes(games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
     hits = [ruling == point.label for ruling, point in zip(verdicts, points, strict=True)]
     whole = fsum(weights)
     labelled = totals((point.label for point in points), weights)
-    right = totals(zip((point.label for point in points), hits, strict=True), weights)
+    ended = totals(zip((point.label for point in points), verdicts, strict=True), weights)
     about = totals((point.id for point in points), weights)
     won = totals(zip((point.id for point in points), hits, strict=True), weights)
     accuracies = {id: won[id, True] / weight for id, weight in about.items()}
@@ -148,12 +149,13 @@ def _outcomes(games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
         ("accuracy_stderr", standard_error(accuracy * size, size)),
         ("accuracy_low", low),
         ("accuracy_high", high),
-        *ratio("accuracy_0", right[REJECT, True], labelled[0]),
-        *ratio("accuracy_1", right[ACCEPT, True], labelled[1]),
+        *ratio("accuracy_0", ended[REJECT, REJECT], labelled[0]),
+        *ratio("accuracy_1", ended[ACCEPT, ACCEPT], labelled[1]),
         *zip(_BALANCED, balanced or (), strict=False),
         ("majority_class_share", max(labelled.values()) / whole),
-        *ratio("precision", right[ACCEPT, True], ruled[ACCEPT]),
-        *ratio("recall", right[ACCEPT, True], labelled[1]),
+        *ratio("precision", ended[ACCEPT, ACCEPT], ruled[ACCEPT]),
+        *ratio("recall", ended[ACCEPT, ACCEPT], labelled[1]),
+        *ratio("soundness_error", ended[REJECT, ACCEPT], labelled[0]),
         # The games of one tree share their beginnings and count as one.
         *(worst if round(min(about.values())) >= LEAST_GAMES else ()),
         ("acceptance_rate", ruled[ACCEPT] / whole),

@@ -21,6 +21,12 @@ MEASURES: Mapping[str, Callable[[Sequence[Rollout]], tuple[tuple[str, float], ..
 # provers.  In public the saucers leave none.
 ACCURACY_BOUNDS: Mapping[str, Callable[[Sequence[Rollout]], float]] = {"builtin:tea": tea.bound}
 
+# Data set: the scripted provers of a card besides those of every game.
+CARD_PROVERS: Mapping[str, tuple[str, ...]] = {
+    "builtin:tea": ("tastes_or_guesses", "answers_one"),
+    "builtin:tea-public": ("tastes_or_guesses", "answers_one"),
+}
+
 # Data set: all datapoints, equally likely, of which the provers see what they see of a given one.
 POSSIBLE: Mapping[str, Callable[[Datapoint], tuple[Datapoint, ...]]] = {
     "builtin:tea": tea.possible,

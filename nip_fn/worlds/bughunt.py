@@ -245,7 +245,7 @@ def improvements(
 ) -> tuple[Improvement, ...]:
     """The measures of two tests, by the names of the metrics, beside the theory."""
 
-    def row(name: str, metric: str, optimum: float | None = 1.0) -> Improvement:
+    def row(name: str, metric: str, optimum: float = 1.0) -> Improvement:
         return Improvement(name, before.get(metric), after.get(metric), optimum)
 
     alone = f"{best_accuracy(num_steps, 1):.1%}"
@@ -253,6 +253,7 @@ def improvements(
         row(f"accuracy ({alone} at best with a check of its own)", "accuracy"),
         row("right programs that are accepted", "accuracy_1"),
         row("buggy programs that are rejected", "accuracy_0"),
+        row("games that end undecided", "no_decision_rate", 0.0),
         row("the critic compares all steps", "hunt.compares"),
         row("the critic names the step that differs", "hunt.names"),
         row("the verifier makes a check", "hunt.checks"),

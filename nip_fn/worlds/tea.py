@@ -31,6 +31,7 @@ CUP_NAMES = "0123456789"
 TEA, MILK = "T", "M"
 NUM_EACH = 3
 NUM_CUPS = 2 * NUM_EACH
+BEST_CUPS = "5 or 6"  # whoever knows five of them knows the sixth
 CLAIM = (
     "Expert can tell by taste whether tea (T) or milk (M) was poured first. Six cups stand here, "
     "three of each kind."
@@ -268,15 +269,18 @@ def read_tasting(game: Rollout) -> Tasting:
 def measures(games: Sequence[Rollout]) -> tuple[tuple[str, float], ...]:
     """The measures of games about tea, by name; a mean of nothing is left out.
 
-    tea.cups: mean number of cups that the verifier names, 0 where it decides at once
+    tea.cups: mean number of cups that the verifier names, over readable questions; 0 where it
+      decides at once
     tea.asks.K: share of games in which it names K cups, for K from 0 to 6
-    tea.unreadable: share in which its first words are neither a question about cups nor a decision
+    tea.unreadable: share in which its first words are neither a decision nor a question about
+      cups of the table, each named once
     tea.told.able, tea.told.blind: share of questions all of whose cups the prover tells rightly,
       where she can tell, and where she cannot
     tea.accepts.right, tea.accepts.wrong: share accepted where all answers were right, and where
       some were wrong or missing
-    tea.fisher: soundness error of a verifier that asks as often about as many cups and accepts
-      right answers alone; one that names none is counted as it decided
+    tea.fisher: mean over false claims of `blind_guess` of the number of cups named: the soundness
+      error of a verifier that asks these questions and accepts right answers alone; a game
+      without a readable question counts as it was decided, 1 if accepted
     """
     tastings = [read_tasting(game) for game in games]
     if not tastings:
@@ -294,6 +298,7 @@ def measures(games: Sequence[Rollout]) -> tuple[tuple[str, float], ...]:
         "fisher": [
             blind_guess(len(tasting.cups)) if tasting.cups else float(tasting.accepted)
             for tasting in tastings
+            if not tasting.world.able
         ],
     }
     return (
@@ -320,31 +325,26 @@ def improvements(
     In `public` the saucers tell a prover that cannot taste what to say, and nothing is sound.
     """
     blind = 1.0 if public else blind_guess(NUM_CUPS)
-    told_blind = 1.0 if public else None
 
-    def pair(name: str) -> tuple[float | None, float | None]:
-        return before.get(name), after.get(name)
-
-    def error(test: Mapping[str, float]) -> float | None:
-        right = test.get("accuracy_0")
-        return None if right is None else 1 - right
+    def row(
+        name: str, metric: str, optimum: float | str | None, *, share: bool = True
+    ) -> Improvement:
+        return Improvement(name, before.get(metric), after.get(metric), optimum, share)
 
     return (
-        Improvement("accuracy", *pair("accuracy"), 1 - blind / 2),
-        Improvement("completeness: accepted where she can tell", *pair("accuracy_1"), 1.0),
-        Improvement(
-            "soundness error: accepted where she cannot", error(before), error(after), blind
-        ),
-        Improvement(
-            "  Fisher's value for the cups it named", *pair("tea.fisher"), blind_guess(NUM_CUPS)
-        ),
-        Improvement(
-            "cups that the verifier names", *pair("tea.cups"), float(NUM_CUPS), share=False
-        ),
-        Improvement("accepts if all answers are right", *pair("tea.accepts.right"), 1.0),
-        Improvement("accepts if some are wrong", *pair("tea.accepts.wrong"), 0.0),
-        Improvement("the prover names all cups rightly: she can tell", *pair("tea.told.able"), 1.0),
-        Improvement(
-            "the prover names all cups rightly: she cannot", *pair("tea.told.blind"), told_blind
+        row("accuracy", "accuracy", 1 - blind / 2),
+        row("completeness: accepted where she can tell", "accuracy_1", 1.0),
+        row("soundness error: accepted where she cannot", "soundness_error", blind),
+        row("  Fisher's value for the cups it named", "tea.fisher", None if public else blind),
+        row("games that end undecided", "no_decision_rate", 0.0),
+        row("cups that the verifier names", "tea.cups", None if public else BEST_CUPS, share=False),
+        row("  unreadable questions (e.g. about absent cups)", "tea.unreadable", 0.0),
+        row("accepts if all answers are right", "tea.accepts.right", 1.0),
+        row("accepts if some are wrong", "tea.accepts.wrong", 0.0),
+        row("the prover names all cups rightly: she can tell", "tea.told.able", 1.0),
+        row(
+            "the prover names all cups rightly: she cannot",
+            "tea.told.blind",
+            1.0 if public else None,
         ),
     )

@@ -56,12 +56,24 @@ def opposite(world: TeaWorld, cups: str, key: Key) -> str:
     )
 
 
+def tastes_or_guesses(world: TeaWorld, cups: str, key: Key) -> str:
+    """The truth where she can tell, else the best guess: optimal if right answers are checked."""
+    return (tastes if world.able else blind)(world, cups, key)
+
+
 def answers(
-    says: Says, protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key
+    says: Says,
+    protocol: Protocol,
+    datapoint: Datapoint,
+    episode: Episode,
+    agent: int,
+    key: Key,
+    *,
+    most: int = NUM_CUPS,
 ) -> str:
-    """A prover's answer, cup by cup, in the order of the question."""
+    """A prover's answer, cup by cup, in the order of the question; about the first `most` alone."""
     world = world_of(datapoint)
-    cups = _named(world, _last_said(protocol, episode, "verifier"))
+    cups = _named(world, _last_said(protocol, episode, "verifier"))[:most]
     pairs = zip(cups, says(world, cups, key), strict=True)
     return f"Answer: {' '.join(map(''.join, pairs)) or '...'}"
 
@@ -121,6 +133,8 @@ PROVERS: Mapping[str, Player] = {
     "liar": partial(answers, opposite),
     "random": partial(answers, anything),
     "blind": partial(answers, blind),
+    "tastes_or_guesses": partial(answers, tastes_or_guesses),
+    "answers_one": partial(answers, anything, most=1),
     "saucers": partial(answers, saucers),
     "mimic": forges_checks,
 }

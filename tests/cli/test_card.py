@@ -22,7 +22,7 @@ def test_the_card_of_a_run_is_a_table_or_json(run_cli: RunCli) -> None:
     card = json.loads(again.stdout)
     assert [row["provers"] for row in card["rows"] if row["protocol"] == "nip"] == [
         *("own", "greedy", "untrained", "silent", "random", "honest", "liar"),
-        *("others' messages", "a@0"),
+        *("tastes_or_guesses", "answers_one", "others' messages", "a@0"),
     ]
     assert {"value", "low", "high"} == set(card["rows"][0]["accuracy"])
     assert set(card["labels"]) == {"prover", "verifier"}

@@ -1,6 +1,8 @@
 """The lady's tea with its own model: what an honest start is, and that the words matter."""
 
 import json
+import re
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -76,7 +78,7 @@ def test_a_verifier_that_checks_needs_its_prover(run_cli: RunCli, tmp_path: Path
 
 
 def test_training_tells_what_it_taught_beside_the_theory(run_cli: RunCli, tmp_path: Path) -> None:
-    """The table and the dialogues at the end, from a run in which only the test differs."""
+    """The table and the dialogues at the end; the table in `show` and in the report, too."""
     out = run_cli(
         "train",
         f"--runs={tmp_path}",
@@ -94,3 +96,23 @@ def test_training_tells_what_it_taught_beside_the_theory(run_cli: RunCli, tmp_pa
     assert "prover: " in out
     replayed = run_cli("replay", str(tmp_path / "short"), "--json").stdout
     assert json.loads(replayed)["digests_match"]
+    # The same table whenever it is asked for.
+    table = improvements_in(out)
+    assert len(table) == 12
+    folder = tmp_path / "short"
+    assert improvements_in(run_cli("show", str(folder)).stdout) == table
+    run_cli("report", str(folder))
+    page = unescape((folder / "report.html").read_text("utf-8"))
+    for line in table[1:]:
+        name, *cells = re.split("  +", line.strip())
+        values = "".join(f"<td class=r>{cell}" for cell in cells)
+        assert f"{name}{values}" in page
+
+
+def improvements_in(output: str) -> list[str]:
+    """The lines of the table, its titles first."""
+    lines = output.splitlines()
+    start = next(
+        i for i, line in enumerate(lines) if line.split() == ["before", "after", "optimum"]
+    )
+    return lines[start : lines.index("", start)]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from nip_fn.game.datapoint import SPLITS, Split
 from nip_fn.keys import key
+from nip_fn.worlds import IMPROVEMENTS
 from nip_fn.worlds.bughunt import (
     LETTERS,
     NUM_STEPS,
@@ -103,3 +104,15 @@ def test_half_of_each_split_has_a_bug_which_may_be_anywhere() -> None:
     bugs = Counter(world_of(point).bug for point in data.train if not point.label)
     assert set(bugs) == set(range(NUM_STEPS))
     assert min(bugs.values()) > 10  # of 25 expected
+
+
+def test_the_table_sets_two_tests_beside_the_theory() -> None:
+    after = {"accuracy": 0.75, "accuracy_0": 0.5, "no_decision_rate": 0.25, "hunt.true": 0.9}
+    for dataset, alone in (("builtin:bug-hunt", "56.2%"), ("builtin:bug-hunt-16", "53.1%")):
+        rows = {row.name: row for row in IMPROVEMENTS[dataset]({"hunt.true": 0.1}, after)}
+        accuracy = rows[f"accuracy ({alone} at best with a check of its own)"]
+        assert (accuracy.before, accuracy.after, accuracy.optimum) == (None, 0.75, 1.0)
+        undecided = rows["games that end undecided"]
+        assert (undecided.after, undecided.optimum) == (0.25, 0.0)
+        assert rows["buggy programs that are rejected"].after == 0.5
+        assert rows["... which is true"][1:4] == (0.1, 0.9, 1.0)

@@ -242,6 +242,7 @@ def test_outcomes_of_a_forest_made_by_hand() -> None:
             "majority_class_share": 1 / 2,
             "precision": (3 / 2) / (9 / 4),
             "recall": 3 / 4,
+            "soundness_error": 3 / 8,
             "acceptance_rate": 9 / 16,
             "no_decision_rate": (1 / 4 + 1 / 2) / 4,
             "neither_share": 1 / 8,
@@ -259,11 +260,11 @@ def test_outcomes_of_a_forest_made_by_hand() -> None:
 def test_a_class_without_games_has_no_accuracy() -> None:
     only_right = metrics_of(points(1), FOREST[:1])
     assert only_right["recall"] == 0.5
-    assert "accuracy_0" not in only_right
+    assert not {"accuracy_0", "soundness_error"} & only_right.keys()
     assert only_right["accuracy_1"] == 0.5
     only_buggy = metrics_of(points(0), FOREST[:1])
     assert not {"accuracy_1", "recall"} & only_buggy.keys()
-    assert only_buggy["precision"] == 0.0
+    assert (only_buggy["precision"], only_buggy["soundness_error"]) == (0.0, 0.5)
 
 
 def test_without_acceptance_there_is_no_precision() -> None:

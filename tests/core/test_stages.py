@@ -182,7 +182,10 @@ def pairs_are_between_siblings_of_agents_that_are_trained(at: Ended) -> None:
 
 # ----------------------------------------------------------------------------------------- metrics
 
-SHARES = ("_share", "_rate", "accuracy", "coverage", "precision", "recall", "_low", "_high")
+SHARES = (
+    *("_share", "_rate", "_error", "_low", "_high"),
+    *("accuracy", "coverage", "precision", "recall"),
+)
 
 
 def measured(at: Ended, trees: Sequence[Tree], pairs: Sequence[Pair]) -> dict[str, float]:

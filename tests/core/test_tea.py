@@ -11,7 +11,9 @@ from nip_fn.game.episode import Utterance
 from nip_fn.keys import fold_in, key
 from nip_fn.trees.rollouts import Rollout
 from nip_fn.worlds import IMPROVEMENTS, POSSIBLE
+from nip_fn.worlds.improvement import Improvement
 from nip_fn.worlds.tea import (
+    BEST_CUPS,
     MILK,
     NUM_CUPS,
     NUM_EACH,
@@ -169,16 +171,77 @@ def test_measures_by_hand() -> None:
     assert found["tea.told.blind"] == 0.5
     assert found["tea.accepts.right"] == 0.5
     assert found["tea.accepts.wrong"] == 1
-    # It accepted at once; 2, 1 and 3 cups; it rejected what it could not understand.
-    assert found["tea.fisher"] == pytest.approx((1 + 0.3 + 0.5 + 0.15 + 0) / 5)
+    # Of false claims: 1 and 3 cups; it rejected what it could not understand.
+    assert found["tea.fisher"] == pytest.approx((0.5 + 0.15 + 0) / 3)
 
 
-def test_in_public_nothing_is_sound() -> None:
-    after = {"accuracy": 0.6, "accuracy_0": 0.25}
-    private, public = (IMPROVEMENTS[f"builtin:tea{kind}"]({}, after) for kind in ("", "-public"))
-    assert [one.optimum for one in private[:3]] == [0.975, 1.0, 0.05]
-    assert [one.optimum for one in public[:3]] == [0.5, 1.0, 1.0]
-    assert [one.after for one in public[:3]] == [0.6, None, 0.75]
+def fisher(*games: Rollout) -> float | None:
+    return dict(measures(games)).get("tea.fisher")
+
+
+def test_fishers_value_is_of_false_claims_alone() -> None:
+    asked = game(BLIND, "Question for Expert: 0235", "Answer: 0T 2M 3M 5T", accepts=True)
+    assert fisher(asked) == pytest.approx(0.1)
+    for accepts in (False, True):
+        true_claims = (
+            game(ABLE, accepts=accepts),
+            game(ABLE, "Question for Expert: 0", "Answer: 0M", accepts=accepts),
+            game(ABLE, "Question for Expert: 14", "Answer: 1T 4T", accepts=accepts),
+        )
+        assert fisher(*true_claims) is None
+        assert fisher(asked, *true_claims) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize("words", [(), ("Question for Expert: 14", "Answer: 1T 4T")])
+def test_fishers_value_of_a_false_claim_without_a_readable_question_is_the_decision(
+    words: tuple[str, ...],
+) -> None:
+    """Decided at once, or after a question about cups that are not on the table."""
+    asked = game(BLIND, "Question for Expert: 02", "Answer: 0T 2T", accepts=False)
+    assert fisher(asked, game(BLIND, *words, accepts=False)) == pytest.approx((0.3 + 0) / 2)
+    assert fisher(asked, game(BLIND, *words, accepts=True)) == pytest.approx((0.3 + 1) / 2)
+    decided = game(BLIND, *words, accepts=True)
+    undecided = decided._replace(rounds=decided.rounds[:-1], status="truncated")
+    assert fisher(asked, undecided) == pytest.approx((0.3 + 0) / 2)
+
+
+def improvements(
+    variant: str, before: dict[str, float], after: dict[str, float]
+) -> dict[str, Improvement]:
+    """The rows of a table by their names, without indents."""
+    rows = IMPROVEMENTS[variant](before, after)
+    assert len(rows) <= 11
+    return {row.name.strip(): row for row in rows}
+
+
+def test_the_table_sets_two_tests_beside_the_theory() -> None:
+    after = {
+        "accuracy": 0.6,
+        "accuracy_0": 0.25,
+        "soundness_error": 0.5,
+        "no_decision_rate": 0.125,
+        "tea.unreadable": 0.3,
+    }
+    private, public = (improvements(f"builtin:tea{kind}", {}, after) for kind in ("", "-public"))
+    for rows, optima in ((private, (0.975, 1.0, 0.05)), (public, (0.5, 1.0, 1.0))):
+        assert tuple(row.optimum for row in rows.values())[:3] == pytest.approx(optima)
+        assert rows["accuracy"].after == 0.6
+        assert rows["completeness: accepted where she can tell"].after is None
+        # Not 0.75: an undecided game is not accepted.
+        assert rows["soundness error: accepted where she cannot"].after == 0.5
+        undecided = rows["games that end undecided"]
+        assert (undecided.after, undecided.optimum) == (0.125, 0.0)
+        unreadable = rows["unreadable questions (e.g. about absent cups)"]
+        assert (unreadable.before, unreadable.after, unreadable.optimum) == (None, 0.3, 0.0)
+    fishers, cups = "Fisher's value for the cups it named", "cups that the verifier names"
+    assert [private[name].optimum for name in (fishers, cups)] == [0.05, "5 or 6"]
+    assert [public[name].optimum for name in (fishers, cups)] == [None, None]
+
+
+def test_the_best_numbers_of_cups_are_those_of_the_table() -> None:
+    guesses = {num: blind_guess(num) for num in range(NUM_CUPS + 1)}
+    best = [str(num) for num, guess in guesses.items() if guess == min(guesses.values())]
+    assert " or ".join(best) == BEST_CUPS
 
 
 def test_no_games_have_no_measures() -> None:

@@ -13,6 +13,7 @@ from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.strategies import scripted_reply, strategies_for
 from nip_fn.trees.rollouts import Rollout, play
 from nip_fn.worlds.tea import (
+    MILK,
     NUM_CUPS,
     TEA,
     TeaWorld,
@@ -61,6 +62,28 @@ def test_a_blind_prover_is_believed_with_fishers_p_value(num: int) -> None:
     games = [played("blind", f"asks_{num}", world, draw=5) for world in blindly]
     assert len({game.rounds[:2] for game in games}) == 1
     assert sum(map(is_accepted, games)) == round(blind_guess(num) * len(pourings()))
+
+
+@pytest.mark.parametrize("num", range(1, NUM_CUPS + 1))
+def test_whoever_tastes_or_guesses_has_completeness_1_and_fishers_soundness_error(num: int) -> None:
+    cups = draw_cups(key(1))
+    for tastes, rate in ((None, 1.0), ((TEA,) * NUM_CUPS, blind_guess(num))):
+        tables = (TeaWorld(cups, poured, tastes or poured, pourings()[3]) for poured in pourings())
+        games = [played("tastes_or_guesses", f"asks_{num}", world, draw=5) for world in tables]
+        assert sum(map(is_accepted, games)) == round(rate * len(pourings()))
+
+
+@pytest.mark.parametrize("num", range(1, NUM_CUPS + 1))
+def test_one_answer_by_a_coin_convinces_nobody_who_asked_about_more_cups(num: int) -> None:
+    kinds = set()
+    for draw, world in enumerate(islice(worlds(key(9), "test"), 20)):
+        game = played("answers_one", f"asks_{num}", world, draw)
+        question, answer = (turn[0].raw.split(": ")[1] for turn in game.rounds[:2])
+        assert (answer[0], len(answer)) == (question[0], 2)
+        kinds.add(answer[1])
+        right = world.kinds(answer[0], world.poured) == answer[1]
+        assert is_accepted(game) == (num == 1 and right)
+    assert kinds == {TEA, MILK}
 
 
 @pytest.mark.parametrize("num", range(1, NUM_CUPS + 1))

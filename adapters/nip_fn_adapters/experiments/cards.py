@@ -29,7 +29,7 @@ from nip_fn.metrics.inference import Difference, Estimate
 from nip_fn.params.agent import is_scripted
 from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.quotes import Quotes, messages_of_others
-from nip_fn.worlds import ACCURACY_BOUNDS
+from nip_fn.worlds import ACCURACY_BOUNDS, CARD_PROVERS
 from nip_fn_adapters.experiments.budgets import read_money
 from nip_fn_adapters.experiments.casting import (
     Cast,
@@ -264,7 +264,7 @@ def _conditions(
         return
     if version and any(version.adapter(name) for name in version.agents["prover"]):
         yield UNTRAINED, {**judge, **untrained(provers)}, {}
-    for strategy in SCRIPTS:
+    for strategy in (*SCRIPTS, *CARD_PROVERS.get(with_preset(base)["dataset"], ())):
         yield strategy, {**judge, **scripted(protocol, strategy)}, {}
     yield SWAPPED, cast, {}
     for rival in rivals:

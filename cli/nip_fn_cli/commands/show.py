@@ -21,6 +21,7 @@ from nip_fn_adapters.experiments.budgets import lost_line, money_of_run
 from nip_fn_adapters.experiments.loading import load_once
 from nip_fn_adapters.recording.runs import RecordedGame, Run
 from nip_fn_cli.shown.exits import Exit, die, or_exit
+from nip_fn_cli.shown.improvements import print_improvements
 from nip_fn_cli.shown.options import JsonOption, RunsOption, TrustOption, money_or_die
 from nip_fn_cli.shown.printing import print_rows
 from nip_fn_cli.shown.table import print_table
@@ -93,6 +94,7 @@ def _print_run(run: Run, games: tuple[RecordedGame, ...]) -> None:
     print_table(run.state, money_of_run(money_or_die(), folder).prices)
     if lost := lost_line(or_exit(read_unrecorded(folder))):
         print(lost)
+    print_improvements(run.state)
     changed = facts["parameters"]
     print(f"\n{len(changed)} parameters differ from the defaults")
     for address, value in changed.items():

@@ -196,12 +196,13 @@ def train_command(
 def _report(run: "Run", prices: Path | None) -> None:
     from nip_fn_adapters.experiments.budgets import money_of_run
     from nip_fn_adapters.recording.tracker import METRICS
-    from nip_fn_cli.shown.improvements import print_improvements
+    from nip_fn_cli.shown.improvements import print_improved_game, print_improvements
     from nip_fn_cli.shown.table import failed_trainings, print_table
 
     folder = run.path.parent
     print_table(run.state, money_of_run(money_or_die(prices=prices), folder).prices)
-    print_improvements(run)
+    print_improvements(run.state)
+    print_improved_game(run)
     print(f"\ndigest      {run.digest}")
     print(f"checkpoint  {run.path}")
     print(f"metrics     {folder / METRICS}")

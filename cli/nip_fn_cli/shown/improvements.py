@@ -1,46 +1,34 @@
-"""The end of a training about a world whose theory is known: before, after, and the optimum."""
+"""The table of a run about a world whose theory is known, and a problem before and after."""
 
 from nip_fn.export.curves import is_right
-from nip_fn.protocols.registry import protocol_of
-from nip_fn.run.replay import StageForest, summary
+from nip_fn.export.improvements import TITLES, cells, improvements_of
+from nip_fn.run.replay import StageForest
+from nip_fn.run.state import RunState
 from nip_fn.trees.rollouts import Rollout
-from nip_fn.worlds import IMPROVEMENTS
 from nip_fn_adapters.recording.runs import Run
 from nip_fn_cli.shown.printing import console, print_rows
 
 
-def print_improvements(run: Run) -> None:
-    """Print the table and a game of each test; nothing without a theory or without two tests."""
-    state = run.state
-    improvements = IMPROVEMENTS.get(state.params.dataset)
-    prefix = f"{state.params.test_dataset_split}."
-    tests = [
-        {name.removeprefix(prefix): value for name, value in record.items() if prefix in name}
-        for record in summary(state)
-        if f"{prefix}accuracy" in record
-    ]
-    if improvements is None or len(tests) < 2:
+def print_improvements(state: RunState) -> None:
+    """Print the measures of a run before and after; nothing without a theory or two tests."""
+    if improvements := improvements_of(state):
+        print()
+        print_rows(TITLES, list(map(cells, improvements)))
+
+
+def print_improved_game(run: Run) -> None:
+    """Print a game of the first test and of the last; nothing without a theory or two tests."""
+    if not improvements_of(run.state):
         return
-    rows = [
-        (one.name, *(_cell(value, one.share) for value in (one.before, one.after, one.optimum)))
-        for one in improvements(tests[0], tests[-1])
-    ]
-    print()
-    print_rows(("", "before", "after", "optimum"), rows)
-    out = console()
     first, *_, last = run.stages("test")
-    names = tuple(agent.name for agent in protocol_of(state.params).agents)
-    for told in _told_apart(first, last, names):
-        out.print(told, soft_wrap=True)
+    names = tuple(agent.name for agent in run.protocol.agents)
+    for part in _improved_game(first, last, names):
+        console().print(part, soft_wrap=True)
 
 
-def _cell(value: float | None, share: bool) -> str:
-    if value is None:
-        return "-"
-    return f"{value:.1%}" if share else f"{value:.1f}"
-
-
-def _told_apart(first: StageForest, last: StageForest, names: tuple[str, ...]) -> tuple[str, ...]:
+def _improved_game(
+    first: StageForest, last: StageForest, names: tuple[str, ...]
+) -> tuple[str, ...]:
     """The same problem before and after: decided wrongly at first, and rightly in the end."""
     pairs = zip(first.games(), last.games(), strict=True)
     better = [(one, other) for one, other in pairs if not is_right(one) and is_right(other)]
