@@ -59,3 +59,15 @@ def speak_alone(protocol: Protocol, attackers: Attackers) -> bool:
         for number in range(protocol.max_message_rounds)
     )
     return all(movers <= speaking or not movers & speaking for movers in turns)
+
+
+def sees_everything(protocol: Protocol, attackers: Attackers, datapoint: Datapoint) -> bool:
+    """True if each attacker sees all channels and all that anybody is shown of the datapoint.
+
+    Otherwise other agents act on what an attacker cannot know.
+    """
+    views = [datapoint.view(agent.name, agent.role) for agent in protocol.agents]
+    return all(
+        all(protocol.visibility[attacker]) and all(view in views[attacker] for view in views)
+        for attacker in attackers
+    )

@@ -20,9 +20,9 @@ from nip_fn_adapters.recording.store import CHECKPOINT
 
 SMALL: dict[str, Any] = {
     "seed": 5,
-    "dataset": "builtin:tea",
+    "dataset": "builtin:python",  # where everybody sees everything
     "dataset_options": {"max_test_size": 10},
-    "rl": {"num_iterations": 2, "rollouts_per_iteration": 12},
+    "rl": {"num_iterations": 2, "rollouts_per_iteration": 40},
     "dummy": {"decision_rate": 0.6},
     "nip_protocol": {"max_message_rounds": 3},
 }
@@ -34,7 +34,7 @@ OPTIONS = AttackOptions(
     iterations=1,
     games=4,
     datapoints=12,
-    changes={"rl": {"rollouts_per_iteration": 40}},
+    changes={"rl": {"rollouts_per_iteration": 80}},
 )
 LIAR = AttackOptions(strategies=("liar",), best_of=(), starts=0, datapoints=4)
 RUNS = ["own", "silent", "liar", "forger", "best-of-4", "trained-0", "trained-1"]
@@ -127,6 +127,30 @@ def test_the_numbers_are_those_of_the_recorded_runs(attack_of_all: tuple[Path, A
     assert worst["rounds"][-1]["verifier"] == "Decision: accept"
 
 
+def test_no_search_peeks_at_a_private_view(tmp_path: Path) -> None:
+    tea = {**UNTRAINED, "dataset": "builtin:tea"}
+    run = train(merge(SMALL, tea), provider="dummy", name="tea").unwrap()
+    options = AttackOptions(strategies=("blind",), starts=0, games=1, datapoints=4)
+    # By default there is none, and a note says so.
+    lines: list[str] = []
+    reason = "a search would choose the replies by what prover cannot see"
+    planned = forecast_attack(run, options, tell=lines.append).unwrap()
+    assert list(planned) == ["own", "blind"]
+    assert f"no best of n: {reason}" in lines
+    # Whoever asks for it is refused, and nothing is played.
+    problem = refused(run, options._replace(best_of=(4,), games=4))
+    assert (problem.problem, problem.kind) == (reason, "usage")
+    assert "train provers" in str(problem)
+    assert not (tmp_path / "runs/tea/attacks").exists()
+
+
+def test_by_default_all_searches_are_made_where_everybody_sees_everything() -> None:
+    options = AttackOptions(strategies=(), starts=0, games=2, datapoints=4)
+    assert list(forecast_attack("a", options).unwrap()) == ["own", "best-of-16"]
+    found = attack("a", options).unwrap()
+    assert [prover.best_of for prover in found.provers] == [None, 1, 4, 16]
+
+
 def test_models_of_an_earlier_iteration_are_attacked(attacked: Path) -> None:
     lineage = load(attacked).lineage("verifier")
     for iteration, expected in ((0, ()), (1, lineage[:1]), (2, lineage[1:])):
@@ -199,6 +223,7 @@ def test_a_script_of_a_file_attacks_only_if_named(monkeypatch: pytest.MonkeyPatc
         ({"strategies": ("lair",)}, ["`strategies`", "did you mean 'liar'?"]),
         ({"strategies": ("none.py:x",)}, ["agents.prover.model_name", "there is no file none.py"]),
         ({"games": 1}, ["`games`", "2 or more"]),
+        ({"games": 1, "best_of": None}, ["`games`", "2 or more"]),
         ({"trainer": "ppo"}, ["`trainer`", "malt or ei"]),
         ({"iteration": 3}, ["`iteration`", "from 0 to 2"]),
         ({"changes": {"rl": {"num_iteration": 1}}}, ["rl.num_iteration", "did you mean"]),

@@ -15,7 +15,7 @@ from nip_fn_adapters.recording.runs import load_run
 from .conftest import Finished, RunCli, call_cli
 
 SMALL = (
-    "--dataset", "builtin:tea",
+    "--dataset", "builtin:python",
     "--provider", "dummy", "--seed", "5", "--set", "dataset_options.max_test_size=10",
     "--set", "rl.rollouts_per_iteration=12", "--set", "dummy.decision_rate=0.6",
     "--set", "nip_protocol.max_message_rounds=3",

@@ -68,10 +68,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "train": (*DUMMY, *LITTLE),
     "eval": (*DUMMY, "--set", "dataset_options.max_test_size=4", "--repeats", "1"),
     "card": (*DUMMY, "--set", "dataset_options.max_test_size=4", "--repeats", "1"),
-    "attack": (
-        *("--starts", "1", "--iterations", "1", "--datapoints", "2", "--games", "2"),
-        *("--best-of", "2"),
-    ),
+    "attack": ("--starts", "1", "--iterations", "1", "--datapoints", "2", "--games", "2"),
 }
 # Needs a GPU, another model, many runs, or a reader; tested elsewhere.
 ELSEWHERE = ("serve", "view", "sweep", "doctor", "compare", "data bug")

@@ -16,10 +16,11 @@ from nip_fn.config.attacks import (
 )
 from nip_fn.config.codec import from_dict
 from nip_fn.config.groups import is_due, make_groups
+from nip_fn.game.datapoint import Datapoint, make_datapoint
 from nip_fn.game.protocol import Protocol
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.protocols.sides import only_label, sides, speak_alone
+from nip_fn.protocols.sides import only_label, sees_everything, sides, speak_alone
 from nip_fn.run.state import is_tested
 
 from .games import Setup, setups
@@ -82,6 +83,24 @@ def test_whoever_speaks_at_the_same_time_as_others_is_not_searched(
 ) -> None:
     protocol = game(name, **tables)
     assert [speak_alone(protocol, own) for own in sides(protocol)] == alone
+
+
+def with_views(**views: str) -> Datapoint:
+    return make_datapoint("p", "Is it?", "", 1, views=tuple(views.items()))
+
+
+def test_whoever_misses_a_view_or_a_channel_does_not_see_everything() -> None:
+    nip, mnip, debate = game("nip"), game("mnip"), game("debate")
+    assert sees_everything(nip, (0,), with_views())
+    assert sees_everything(nip, (0,), with_views(verifier="abc", prover="abc"))
+    assert sees_everything(nip, (0,), with_views(prover="abc"))
+    assert sees_everything(nip, (0,), with_views(verifier="b", prover="abc"))
+    assert not sees_everything(nip, (0,), with_views(verifier="abc", prover="b"))
+    assert not sees_everything(nip, (0,), with_views(verifier="abc"))
+    # Two provers who cannot hear one another, or are shown something else.
+    assert not sees_everything(mnip, (0, 1), with_views())
+    assert sees_everything(debate, (0,), with_views())
+    assert not sees_everything(debate, (0,), with_views(prover0="a", prover1="b"))
 
 
 def test_attackers_are_trained_where_their_verdict_is_wrong() -> None:

@@ -1,6 +1,6 @@
 """The runs of an attack: which provers play against the frozen verifier, and how."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -9,11 +9,19 @@ import msgspec
 from nip_fn.config.attacks import frozen_table, with_search, with_strategy, with_training
 from nip_fn.config.codec import merge, shape_problems, spread
 from nip_fn.errors import Problem
+from nip_fn.game.datapoint import Datapoint
+from nip_fn.game.protocol import Protocol
 from nip_fn.params.agent import is_scripted
 from nip_fn.params.names import is_reference
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.protocols.sides import Attackers, only_label, sides, speak_alone
+from nip_fn.protocols.sides import (
+    Attackers,
+    only_label,
+    sees_everything,
+    sides,
+    speak_alone,
+)
 from nip_fn.protocols.strategies import strategies_for
 from nip_fn_adapters import extensions
 from nip_fn_adapters.experiments.datasets import describe, opened_data
@@ -24,6 +32,7 @@ from nip_fn_adapters.experiments.watching import NOBODY, Watch
 from nip_fn_adapters.recording.runs import Run
 
 OWN = "own"
+WIDTHS = (1, 4, 16)  # of the searches, unless others are asked for
 
 
 class AttackOptions(NamedTuple):
@@ -31,7 +40,8 @@ class AttackOptions(NamedTuple):
 
     iteration: the models are those that were tested in this iteration; None for the last ones.
     strategies: the scripts of the provers; None for all that there are.
-    best_of: the numbers of replies of the searches; () for none.
+    best_of: the numbers of replies of the searches; () for none, None for 1, 4 and 16 if the
+      provers see all that the verifier sees.  Otherwise a search is refused.
     starts: the number of trainings.
     iterations: of each training.
     trainer: malt or ei.
@@ -43,7 +53,7 @@ class AttackOptions(NamedTuple):
 
     iteration: int | None = None
     strategies: tuple[str, ...] | None = None
-    best_of: tuple[int, ...] = (1, 4, 16)
+    best_of: tuple[int, ...] | None = None
     starts: int = 3
     iterations: int = 4
     trainer: str = "malt"
@@ -94,7 +104,7 @@ def cases_of(
     agents = {index: _agent(attacked, index, choice) for index in range(len(params.agents))}
     table = frozen_table(params, datapoints=choice.datapoints, games=choice.games)
     table = _changed(table, choice.changes)
-    labels = _labels(table, watch)
+    points = _datapoints(table, watch)
 
     def case(
         folder: str, prover: str, attackers: Attackers, table: dict[str, Any], *, keep: bool
@@ -111,7 +121,7 @@ def cases_of(
         label = only_label(protocol, attackers)
         if label is None:
             return table
-        size = max(1, labels.count(label))
+        size = max(1, sum(point.label == label for point in points))
         return merge(table, {"dataset_options": {"only_label": label, "max_test_size": size}})
 
     yield case(OWN, OWN, (), table, keep=True)
@@ -127,14 +137,12 @@ def cases_of(
                 f"{', '.join(names)} follows a script: there is nothing to search or to train"
             )
             continue
-        if choice.best_of and speak_alone(protocol, attackers):
-            most = max(choice.best_of)
+        if widths := _widths(choice, protocol, attackers, points, watch):
+            most = max(widths)
             search = with_search(table, params, attackers, n=most, games=choice.games)
             search = limited(search, attackers)
             found = case(f"best-of-{most}{of}", "own, best", attackers, search, keep=True)
-            yield found._replace(best_of=choice.best_of)
-        elif choice.best_of:
-            watch.tell(f"no best of n: {', '.join(names)} speaks at the same time as others")
+            yield found._replace(best_of=widths)
         training = with_training(
             table, params, attackers, trainer=choice.trainer, iterations=choice.iterations
         )
@@ -166,18 +174,45 @@ def _strategies(params: HyperParameters, choice: AttackOptions) -> tuple[str, ..
     return tuple(name for name in known if not is_reference(name))
 
 
+def _widths(
+    choice: AttackOptions,
+    protocol: Protocol,
+    attackers: Attackers,
+    points: Sequence[Datapoint],
+    watch: Watch,
+) -> tuple[int, ...]:
+    """The numbers of replies among which the attackers search; () if they cannot."""
+    names = ", ".join(protocol.agents[index].name for index in attackers)
+    if choice.best_of == ():
+        return ()
+    if not speak_alone(protocol, attackers):
+        watch.tell(f"no best of n: {names} speaks at the same time as others")
+        return ()
+    if not all(sees_everything(protocol, attackers, point) for point in points):
+        # It would choose by continuations of a verifier that was shown the private view: with n
+        # replies, even a perfect verifier of the tea is misled in 1 - (1 - error)^n of the games.
+        problem = f"a search would choose the replies by what {names} cannot see"
+        if choice.best_of is None:
+            watch.tell(f"no best of n: {problem}")
+            return ()
+        refuse(Problem(problem, "`best_of`", "leave it out, and train provers (`starts`)"))
+    if choice.games < 2:
+        problem = "one continuation of a reply cannot both choose and value it"
+        refuse(Problem(problem, "`games`", "ask for 2 or more, or for no search (`best_of`)"))
+    return WIDTHS if choice.best_of is None else choice.best_of
+
+
 def _slug(strategy: str) -> str:
     return "".join(letter if letter.isalnum() or letter == "_" else "-" for letter in strategy)
 
 
-def _labels(table: dict[str, Any], watch: Watch) -> list[int]:
-    """The labels of the datapoints that are played."""
+def _datapoints(table: dict[str, Any], watch: Watch) -> list[Datapoint]:
+    """The datapoints that are played."""
     params = resolved(table)
     data, split = opened_data(params, watch), params.test_dataset_split
     watch.tell(describe(data, params))
     most = params.dataset_options.max_test_size or 0
-    found = data.source(split, range(min(most, data.info.size(split))))
-    return [point.label for point in found]
+    return list(data.source(split, range(min(most, data.info.size(split)))))
 
 
 def _agent(attacked: Run, index: int, choice: AttackOptions) -> Loaded | None:

@@ -199,9 +199,6 @@ def _check(params: HyperParameters, options: AttackOptions) -> None:
     if not sides(protocol):
         problem = f"nobody but the verifier speaks in {params.interaction_protocol}"
         refuse(Problem(problem, remedy="attack a run of a game with a prover"))
-    if options.best_of and options.games < 2:
-        problem = "one continuation of a reply cannot both choose and value it"
-        refuse(Problem(problem, "`games`", "ask for 2 or more, or for no search (`best_of`)"))
     if options.trainer not in ("malt", "ei"):
         refuse(Problem(f"{options.trainer!r} is not a trainer", "`trainer`", "malt or ei"))
     strategies = strategies_for(params.dataset, "prover")

@@ -145,7 +145,8 @@ def card(
 ) -> Card:
     """Test a verifier with its own, silent, random, honest and lying provers: `nip-fn card`.
 
-    It also hears messages about other datapoints.  Each test is recorded as a run.  The same call
+    It also hears messages about other datapoints, and on the tea two provers more
+    (`nip_fn.worlds.CARD_PROVERS`).  Each test is recorded as a run.  The same call
     resumes a card that was stopped, and reads one that is done.
 
     Args:

@@ -48,13 +48,14 @@ def attack_command(
         ),
     ] = None,
     best_of: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="Search for the best of N replies of the run's own provers, for each of these N; "
-            "0 for no search.",
+            "0 for no search.  The default is 1,4,16 if the provers see all that the verifier "
+            "sees, as on the bug hunt; otherwise a search would peek, and is refused.",
             metavar="N,N",
         ),
-    ] = "1,4,16",
+    ] = None,
     starts: Annotated[
         int,
         typer.Option(
@@ -106,7 +107,7 @@ def attack_command(
     options = AttackOptions(
         iteration=iteration,
         strategies=None if strategies is None else _names(strategies, "none"),
-        best_of=_widths(best_of),
+        best_of=None if best_of is None else _widths(best_of),
         starts=starts,
         iterations=iterations,
         trainer=trainer,
