@@ -30,11 +30,13 @@ def _improved_game(
     first: StageForest, last: StageForest, names: tuple[str, ...]
 ) -> tuple[str, ...]:
     """The same problem before and after: decided wrongly at first, and rightly in the end."""
-    pairs = zip(first.games(), last.games(), strict=True)
-    better = [(one, other) for one, other in pairs if not is_right(one) and is_right(other)]
+    games = zip(first.games(), last.games(), strict=True)
+    better = [
+        (before, after) for before, after in games if not is_right(before) and is_right(after)
+    ]
     # A false claim that is found out says more than a true one that is believed, and a long game
     # more than a short one.
-    better.sort(key=lambda pair: (pair[0].datapoint.label, -len(pair[1].rounds)))
+    better.sort(key=lambda games: (games[0].datapoint.label, -len(games[1].rounds)))
     if not better:
         return ()
     before, after = better[0]
@@ -48,8 +50,10 @@ def _improved_game(
 
 
 def _words(game: Rollout, names: tuple[str, ...]) -> str:
-    said = (utterance for turn in game.rounds for utterance in turn)
-    return "\n".join(f"{names[one.agent]}: {one.raw.strip()}" for one in said)
+    utterances = (utterance for turn in game.rounds for utterance in turn)
+    return "\n".join(
+        f"{names[utterance.agent]}: {utterance.raw.strip()}" for utterance in utterances
+    )
 
 
 def _indented(text: str) -> str:
