@@ -178,9 +178,12 @@ def _write(
 ) -> None:
     """Write the LoRA or the whole model, with no path of this machine in it."""
     if job.use_lora and (start is None or is_lora(start)):
+        config = model.peft_config["default"]
         # A run can be moved, or its adapter sent to a server: paths of this machine are wrong
         # there.
-        model.peft_config["default"].base_model_name_or_path = job.model  # peft has its folder
+        config.base_model_name_or_path = job.model  # peft has its folder
+        if isinstance(config.target_modules, set):  # or the file depends on hashes of strings
+            config.target_modules = sorted(config.target_modules)
         model.save_pretrained(folder, state_dict=weights)
         (folder / "README.md").unlink(missing_ok=True)
         if start is not None and job.stack:
