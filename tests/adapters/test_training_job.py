@@ -1,6 +1,7 @@
 """Training jobs through accelerate: one process or several, and to the hub."""
 
 import asyncio
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Coroutine
@@ -11,15 +12,19 @@ import pytest
 from msgspec.structs import replace
 
 from nip_fn.run.ports import Progress, Tuned
+from nip_fn.training.losses import Loss, OwnLoss
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local import models
 from nip_fn_adapters.providers.local.jobs import JobFiles, failure_reason, finished, write_job
 from nip_fn_adapters.providers.local.policy import load_policy, probe_scores
 from nip_fn_adapters.providers.local.progress import read_progress
 from nip_fn_adapters.serving.training import TrainingSettings, run_training
+from nip_fn_adapters.trust import VARIABLE
 
 from ..lazily import torch
+from . import several_jobs
 from .fake_hub import fake_hub
+from .test_local_packed import LOSSES, make_rows
 from .tiny_llama import make_tiny_llama
 from .training import make_job, tune, two_processes
 
@@ -109,12 +114,84 @@ def test_two_processes_that_hold_half_of_the_model_do_too(
 
 def assert_the_same(alone: Done, shared: Done) -> None:
     """Up to rounding, the same figures and the same model."""
-    one, two = dict(alone.left.report), dict(shared.left.report)
+    assert_equal(alone.left, shared.left)
+
+
+def assert_equal(alone: Tuned, shared: Tuned) -> None:
+    """The same of what the trainings left."""
+    one, two = dict(alone.report), dict(shared.report)
     assert one.keys() == two.keys()
     for name in one.keys() - {"seconds", "forwarded_tokens"}:  # they share fewer tokens
-        assert two[name] == pytest.approx(one[name], rel=1e-5), name
-    for before, after in zip(alone.left.scores, shared.left.scores, strict=True):
+        assert two[name] == pytest.approx(one[name], rel=1e-5, abs=1e-5), name
+    for before, after in zip(alone.scores, shared.scores, strict=True):
         assert after.after == pytest.approx(before.after, abs=1e-4)
+
+
+# Kahneman-Tversky optimisation without its reference point (Ethayarajh et al. 2024).
+OWN_LOSS = """
+def KTO(scores):
+    xp, weights = scores.xp, scores.weights
+    misfits = 1 / (1 + xp.exp(0.1 * xp.sign(weights) * scores.log_ratios()))
+    return xp.sum(xp.abs(weights) * misfits) / scores.num_replies
+"""
+
+
+class ByEveryLoss(NamedTuple):
+    """A job for each loss, and what they leave in one process."""
+
+    jobs: list[Job]
+    alone: list[Tuned]
+
+
+@pytest.fixture(scope="module")
+def by_every_loss(model: Path, tmp_path_factory: pytest.TempPathFactory) -> ByEveryLoss:
+    folder = tmp_path_factory.mktemp("losses")
+    (folder / "own.py").write_text(OWN_LOSS)
+    losses: list[Loss] = [*LOSSES.values(), OwnLoss(f"{folder / 'own.py'}:KTO")]
+    jobs = [
+        replace(
+            make_job(model),
+            name=f"verifier-{index}",
+            loss=loss,
+            rows=make_rows("ragged trees", loss),
+            batch_size=4,
+        )
+        for index, loss in enumerate(losses)
+    ]
+    return ByEveryLoss(jobs, train_several(folder, jobs))
+
+
+def train_several(folder: Path, jobs: list[Job], *launch: str) -> list[Tuned]:
+    """What the jobs leave, all trained in one process, or in those of one launch."""
+    files = [JobFiles(folder, job.name) for job in jobs]
+    for job, job_files in zip(jobs, files, strict=True):
+        write_job(job_files, job)
+    names = [job.name for job in jobs]
+    ended = subprocess.run(
+        [sys.executable, "-m", *launch, several_jobs.__name__, str(folder), "1", *names],
+        env={**os.environ, VARIABLE: "1", "HF_HUB_OFFLINE": "1"},
+        stdin=subprocess.DEVNULL,  # not a pipe, whose end would end the training
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stdout
+    return [Done(f, job, 0, 0, None).left for f, job in zip(files, jobs, strict=True)]
+
+
+@pytest.mark.parametrize("in_parts", [False, True], ids=["whole", "in parts"])
+def test_two_processes_train_by_every_loss_as_one_does(
+    by_every_loss: ByEveryLoss, tmp_path: Path, in_parts: bool
+) -> None:
+    """Each with the whole model (DDP), or with a half of it (FSDP2)."""
+    config = two_processes(tmp_path, in_parts=in_parts).accelerate_config
+    launch = ("accelerate.commands.launch", "--config_file", str(config), "--module")
+    jobs = [replace(job, batch_size=job.batch_size // 2) for job in by_every_loss.jobs]
+    shared = train_several(tmp_path, jobs, *launch)
+    for job, one, two in zip(jobs, by_every_loss.alone, shared, strict=True):
+        assert one.adapter is not None, job.loss
+        assert_equal(one, two)
 
 
 @pytest.mark.parametrize("which", ["alone", "shared"])
