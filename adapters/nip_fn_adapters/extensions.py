@@ -320,12 +320,16 @@ def register(
         recorded: The sources that a run with this configuration was recorded with.
     """
     then = dict(recorded)
+    # Agents may share a loss or a strategy: it is loaded and checked once.
+    addresses: dict[tuple[str, str], str] = {}
+    for address, reference in references(table).items():
+        if address != "dataset":
+            addresses.setdefault((_slot(address).expected, reference), address)
     return collect(
         load_extension(reference, trust=trust, recorded=then.get(reference))
         .bind(partial(_register, address))
         .alt(partial(Problem.at, address=address))
-        for address, reference in references(table).items()
-        if address != "dataset"
+        for (_, reference), address in addresses.items()
     ).map(lambda _: None)
 
 
@@ -388,10 +392,13 @@ _STRATEGY = "model_name"  # of a scripted agent
 _STRATEGIES = _Slot(STRATEGIES, "a strategy, a function that writes a reply")
 
 
+def _slot(address: str) -> _Slot:
+    """The slot of a parameter; those that are none of `_SLOTS` are an agent's."""
+    return _SLOTS.get(address) or (_LOSSES if address.endswith(".loss") else _STRATEGIES)
+
+
 def _register(address: str, extension: Extension) -> Result[None, Problem]:
-    is_loss = address.startswith("agents.") and address.endswith(".loss")
-    slot = _LOSSES if is_loss else _SLOTS.get(address, _STRATEGIES)
-    value = extension.value
+    slot, value = _slot(address), extension.value
     if not (isinstance(value, slot.record) or callable(value)):
         return _wrong_type(extension, value, slot.expected)
     entry = slot.entry(value)
@@ -402,7 +409,7 @@ def _register(address: str, extension: Extension) -> Result[None, Problem]:
         if not isinstance(made.value_or(None), Protocol):
             return made.bind(lambda value: _wrong_type(extension, value, slot.expected))
     slot.registry[extension.reference] = entry
-    if is_loss:
+    if slot is _LOSSES:
         # Checked here: in the training, the replies would be paid for already.
         return _checked(extension)
     return Success(None)

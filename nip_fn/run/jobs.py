@@ -26,21 +26,13 @@ from nip_fn.training.tuning import Job
 
 def start_training(state: RunState, sampled: Growing) -> RunState:
     """The state with a training for each group that is due and has enough rows."""
-    rows, losses = dict(sampled.rows), dict(sampled.losses)
+    by_group = {made.group: made for made in sampled.rows}
     jobs = tuple(
-        JobState(
-            make_job(
-                state.params,
-                group,
-                state.iteration,
-                rows[group.name],
-                losses[group.name],
-                sampled.key,
-            )
-        )
+        JobState(make_job(state.params, group, state.iteration, made.rows, made.loss, sampled.key))
         for group in state.groups
         if is_due(state.params, group, state.iteration)
-        and len(rows.get(group.name, ())) >= MIN_EXAMPLES
+        and (made := by_group.get(group.name)) is not None
+        and len(made.rows) >= MIN_EXAMPLES
     )
     return _trained(replace(state, stage=Training(sampled, jobs)))
 

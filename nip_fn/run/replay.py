@@ -49,7 +49,7 @@ class StageForest:
         """The grown trees of the state's stage; `trainer_state` is from before their update."""
         trees = tuple(tree.packed for tree in grown.forest.finished())
         ended = replace(state, stage=NotStarted())
-        grown = replace(grown, forest=Forest(), rows=(), losses=())
+        grown = replace(grown, forest=Forest(), rows=())
         return cls(ended, grown, trees, trainer_state)
 
     @property

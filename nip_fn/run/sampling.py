@@ -18,7 +18,7 @@ from nip_fn.run.events import FetchBatch, Replied, SampleReplies
 from nip_fn.run.forest import FinishedTree, Forest
 from nip_fn.run.growth import grow_tree
 from nip_fn.run.quotes import game_key
-from nip_fn.run.stages import Fetching, Growing
+from nip_fn.run.stages import Fetching, GroupRows, Growing
 from nip_fn.run.state import (
     RunState,
     adapter_of,
@@ -201,8 +201,9 @@ def _finished(state: RunState, stage: Growing) -> RunState:
     selected = replace(
         stage,
         selection=update.selection,
-        rows=tuple(update.rows.items()),
-        losses=tuple((name, update.loss_of(name)) for name in update.rows),
+        rows=tuple(
+            GroupRows(group, rows, update.loss_of(group)) for group, rows in update.rows.items()
+        ),
     )
     return with_row(
         replace(
@@ -219,8 +220,7 @@ def _finished(state: RunState, stage: Growing) -> RunState:
 def update_problem(state: RunState, stage: Growing) -> Problem | None:
     """The reason why nothing can be trained on the rows of the trainer's update; None if it can."""
     problems: Iterator[Problem | None] = (
-        rows_problem(state.params.trainer, group, rows, loss)
-        for (group, rows), (_, loss) in zip(stage.rows, stage.losses, strict=True)
+        rows_problem(state.params.trainer, group, rows, loss) for group, rows, loss in stage.rows
     )
     return next(filter(None, problems), None)
 

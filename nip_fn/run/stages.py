@@ -1,6 +1,6 @@
 """The stages of a run, as a union of frozen records: each holds what that stage needs, no more."""
 
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import msgspec
 
@@ -30,6 +30,14 @@ class Fetching(msgspec.Struct, frozen=True):
     name: Purpose
 
 
+class GroupRows(NamedTuple):
+    """The training rows of a group, and the loss by which it is trained on them."""
+
+    group: str
+    rows: Rows
+    loss: Loss
+
+
 class Growing(msgspec.Struct, frozen=True):
     """Trees of a test (single dialogues) or of an iteration, waiting for replies.
 
@@ -39,8 +47,7 @@ class Growing(msgspec.Struct, frozen=True):
     forest: the trees.
     num_waiting: replies that they wait for; 0 once they are grown.
     selection: what the trainer selected from grown trees; of a test, nothing.
-    rows: (group, training rows) of grown trees.
-    losses: (group, the loss by which it is trained on them).
+    rows: each group's training rows, made of grown trees.
     """
 
     name: Purpose
@@ -51,8 +58,7 @@ class Growing(msgspec.Struct, frozen=True):
     # through the forest each time would make a stage quadratic in its replies.
     num_waiting: int
     selection: Selection = Selection()
-    rows: tuple[tuple[str, Rows], ...] = ()
-    losses: tuple[tuple[str, Loss], ...] = ()
+    rows: tuple[GroupRows, ...] = ()
 
     def __repr__(self) -> str:
         """The stage in a line, without its trees."""

@@ -17,7 +17,7 @@ reference policy ρ and the sampler σ, with h_k = ln π(y_k|x) − ln ρ(y_k|x)
 
 from collections.abc import Callable, Mapping
 from math import fsum
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -87,27 +87,21 @@ LossFunction = Callable[[Scores], Array]
 # All fields are written: msgspec leaves a default out only if it is the very same object, which no
 # hash of the record must depend on.
 class _Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="_type"):
-    """Base of the losses: records, so that a recording, a job and a configuration can name them."""
+    """Base of the losses: records, so that a recording, a job and a configuration can name them.
+
+    reads_reference: True if it looks at the reference policy, which then has to be scored.
+    reads_sampler: True if it looks at the log-probabilities under the sampler, as recorded.
+    is_nonnegative: True if it measures a misfit, and a training that makes it grow has gone wrong.
+    """
+
+    reads_reference: ClassVar[bool] = True
+    reads_sampler: ClassVar[bool] = False
+    is_nonnegative: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
         """The name by which a configuration calls it."""
         return str(self.__struct_config__.tag)
-
-    @property
-    def reads_reference(self) -> bool:
-        """True if it looks at the reference policy, which then has to be scored."""
-        return True
-
-    @property
-    def reads_sampler(self) -> bool:
-        """True if it looks at the log-probabilities under the sampler, which were recorded."""
-        return False
-
-    @property
-    def is_nonnegative(self) -> bool:
-        """True if it measures a misfit, and a training that makes it grow has gone wrong."""
-        return False
 
     def weights_problem(self, weights: tuple[float, ...]) -> str:
         """The reason why it cannot take a row of such weights; "" if it can."""
@@ -117,10 +111,7 @@ class _Loss(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="
 class _Comparison(_Loss, frozen=True):
     """Base of the losses that compare the replies of a row."""
 
-    @property
-    def is_nonnegative(self) -> bool:
-        """True: it is a misfit."""
-        return True
+    is_nonnegative: ClassVar[bool] = True
 
     def weights_problem(self, weights: tuple[float, ...]) -> str:
         """The reason why it cannot take a row of such weights; "" if it can."""
@@ -181,13 +172,10 @@ class SimPO(_Comparison, frozen=True, tag="simpo"):
     margin: the least by which a reply is to be preferred, the paper's γ.
     """
 
+    reads_reference: ClassVar[bool] = False
+
     beta: Positive = 2.0
     margin: NotNegative = 1.0
-
-    @property
-    def reads_reference(self) -> bool:
-        """False: it has no reference policy."""
-        return False
 
     def __call__(self, scores: Scores) -> Array:
         """The loss of the rows as a share of their step's."""
@@ -200,15 +188,8 @@ class SimPO(_Comparison, frozen=True, tag="simpo"):
 class SFT(_Loss, frozen=True, tag="sft"):
     """Supervised fine-tuning: the mean loss of a token of the replies of positive weight."""
 
-    @property
-    def is_nonnegative(self) -> bool:
-        """True: it is a misfit."""
-        return True
-
-    @property
-    def reads_reference(self) -> bool:
-        """False: it has no reference policy."""
-        return False
+    is_nonnegative: ClassVar[bool] = True
+    reads_reference: ClassVar[bool] = False
 
     def weights_problem(self, weights: tuple[float, ...]) -> str:
         """The reason why it cannot take a row of such weights; "" if it can."""
@@ -228,12 +209,9 @@ class PolicyGradient(_Loss, frozen=True, tag="policy_gradient"):
     by_length: the mean over a reply's tokens in place of their sum, whose gradient is unbiased.
     """
 
-    by_length: bool = False
+    reads_reference: ClassVar[bool] = False
 
-    @property
-    def reads_reference(self) -> bool:
-        """False: it has no reference policy."""
-        return False
+    by_length: bool = False
 
     def __call__(self, scores: Scores) -> Array:
         """The loss of the rows as a share of their step's."""
@@ -254,20 +232,17 @@ class Clipped(_Loss, frozen=True, tag="clipped"):
     by_length: the mean over a reply's tokens in place of their sum.
     """
 
+    reads_sampler: ClassVar[bool] = True
+
     low: Annotated[float, Meta(ge=0.0, le=1.0)] = 0.2
     high: NotNegative = 0.2
     kl: NotNegative = 0.0
     by_length: bool = False
 
     @property
-    def reads_reference(self) -> bool:
+    def reads_reference(self) -> bool:  # type: ignore[override]
         """True if it is pulled towards the reference policy."""
         return self.kl > 0
-
-    @property
-    def reads_sampler(self) -> bool:
-        """True: its ratios are against the recorded log-probabilities."""
-        return True
 
     def __call__(self, scores: Scores) -> Array:
         """The loss of the rows as a share of their step's."""

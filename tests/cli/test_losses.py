@@ -7,7 +7,9 @@ import pytest
 from returns.result import Success
 
 from nip_fn.run.replay import replay
+from nip_fn.training.losses import LOSSES
 from nip_fn_adapters import load_run
+from nip_fn_adapters.extensions import register
 
 from .conftest import RunCli, call_cli
 
@@ -91,6 +93,19 @@ def test_it_is_resumed_after_its_training_was_cut_off(trained: Path) -> None:
     assert done.returncode == 0, done.stderr
     names = [sorted(path.name for path in (f / "adapters").iterdir()) for f in (folder, cut)]
     assert names[0] == names[1]
+
+
+def test_a_loss_that_agents_share_is_loaded_and_checked_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    loads = "open('loads', 'a').write('once ')\n"
+    Path("own.py").write_text(loads + OWN)
+    shared = {"loss": "own.py:KTO"}
+    table = {"agents": {"_default": shared, "prover": {}, "verifier": {}}}
+    register(table, trust=True).unwrap()
+    assert LOSSES["own.py:KTO"].__name__ == "KTO"
+    assert Path("loads").read_text() == "once "
 
 
 @pytest.mark.parametrize(
