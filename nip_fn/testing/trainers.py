@@ -10,6 +10,7 @@ from nip_fn.game.datapoint import Datapoint, make_datapoint
 from nip_fn.game.episode import Episode, movers
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, fold_in, key
+from nip_fn.params.agent import meets_others
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
@@ -43,9 +44,29 @@ def rows_are_for_groups_of_the_run(batch: SampleBatch, update: Update[Any]) -> I
             yield Violation(f"group {name!r}", "there is no such group", f"it is one of {names}")
 
 
+def rows_hold_no_reply_of_an_opponent(
+    batch: SampleBatch, update: Update[Any]
+) -> Iterator[Violation]:
+    """No row of a group holds a reply that an earlier model or a script gave in its place."""
+    foreign = {
+        (batch.prompt(index, int(tree.parent_N[node]), agent), utterance.raw)
+        for index, tree in enumerate(batch.trees)
+        for node, utterances in enumerate(tree.utterances_N)
+        for utterance in utterances
+        for agent in [utterance.agent]
+        if (index, agent) in batch.off_policy
+    }
+    for name, rows in update.rows.items():
+        number = sum(any((row.prompt, reply) in foreign for reply in row.replies) for row in rows)
+        if number:
+            problem = f"{number} rows hold a reply of an earlier model, or of a script"
+            yield Violation(f"group {name!r}", problem, "leave out `batch.off_policy`")
+
+
 TRAINER_LAWS: tuple[TrainerLaw, ...] = (
     rows_fit_their_loss,
     rows_are_for_groups_of_the_run,
+    rows_hold_no_reply_of_an_opponent,
 )
 
 
@@ -61,8 +82,8 @@ def check_trainer(
 
     Args:
         trainer: The trainer.
-        params: Of the runs in which it is to be used; by default, those of a short game of
-            `nip`.
+        params: Of the runs in which it is to be used; by default, those of a short game of `nip`
+            in which agents meet earlier models, too.
         iterations: Updates in a row; more, if the trainer changes its ways later.
         num_trees: Trees in each of them.
         seed: Of the replies; the same one checks the same trees.
@@ -72,14 +93,18 @@ def check_trainer(
     """
     if params is None:
         # Trees grow exponentially in their rounds, and a law holds in few as in many.
-        params = from_dict({"nip_protocol": {"max_message_rounds": 4}}).unwrap()
+        short = {"nip_protocol": {"max_message_rounds": 4}}
+        params = from_dict({**short, "agents": {"_default": {"opponent_pool": 1}}}).unwrap()
     lines: dict[str, None] = {}
     updates = random_updates(trainer, params, iterations=iterations, num_trees=num_trees, seed=seed)
     for batch, update in updates:
         for law in TRAINER_LAWS:
-            for where, problem, remedy in law(batch, update):
+            violations = list(law(batch, update))
+            for where, problem, remedy in violations:
                 name = law.__name__.replace("_", " ")
                 lines[f"iteration {batch.iteration}: {name}: {where}: {problem}; {remedy}"] = None
+            if violations:  # the later laws take rows for granted
+                break
     if lines:
         raise TrainerError("\n".join(lines))
 
@@ -121,4 +146,12 @@ def _batch(
     keys = [fold_in(batch_key, index) for index in range(num_trees)]
     trees = grow_many(rules, points, batched(policy), keys=keys)
     chat = partial(build_chat, params, protocol)
-    return SampleBatch(protocol, chat, make_groups(params), points, trees, iteration)
+    off_policy = _off_policy(params, num_trees)
+    return SampleBatch(protocol, chat, make_groups(params), points, trees, iteration, off_policy)
+
+
+def _off_policy(params: HyperParameters, num_trees: int) -> frozenset[tuple[int, int]]:
+    """Every third tree, for one agent after the other, if any of them meets opponents."""
+    if not any(map(meets_others, params.agents)):
+        return frozenset()
+    return frozenset((tree, tree // 3 % len(params.agents)) for tree in range(0, num_trees, 3))

@@ -104,9 +104,19 @@ def test_the_checks_of_trainers_find_mixed_rows_and_groups_that_are_not_there() 
         check_trainer(COMPARES._replace(update=elsewhere))
 
 
+def test_the_checks_of_trainers_find_rows_of_an_opponent_s_replies() -> None:
+    def regardless(batch: nip.SampleBatch, state: object, key: nip.Key) -> nip.Update[object]:
+        return COMPARES.update(msgspec.structs.replace(batch, off_policy=frozenset()), state, key)
+
+    with pytest.raises(TrainerError, match=r"no reply of an opponent: group 'verifier': .* rows"):
+        check_trainer(COMPARES._replace(update=regardless))
+    check_trainer(COMPARES._replace(update=regardless), make_params(MANY_PAIRS))
+
+
 @pytest.mark.parametrize("name", ["malt", "ei", "reinforce"])
 @pytest.mark.parametrize("warm_up", [0, 2])
 def test_the_trainers_that_are_built_in_pass_their_checks(name: str, warm_up: int) -> None:
     table = {"trainer": name, "malt": {"num_initial_ei_iterations": warm_up}}
-    params = make_params({**table, "agents": {"_default": {"model_provider": "local"}}})
+    agents = {"_default": {"model_provider": "local", "opponent_pool": 1}}
+    params = make_params({**table, "agents": agents})
     check_trainer(trainer_of(params), params, num_trees=8)
