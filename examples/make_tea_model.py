@@ -341,7 +341,7 @@ def likelihoods(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> 
 def main() -> None:
     """Train the three stages, and save the model after the last one."""
     stages = [
-        Stage("look up", partial(turns, look_up), 3e-3, 2600),
+        Stage("look up", partial(turns, look_up), 3e-3, 2200),
         Stage("able", partial(turns, able), 1.5e-3, 600),
         Stage("careless", partial(turns, careless), 7.5e-4, 200),
     ]

@@ -116,6 +116,8 @@ def make_model(tokenizer: PreTrainedTokenizerFast, width: int, layers: int) -> L
         num_attention_heads=4,
         max_position_embeddings=1024,
         tie_word_embeddings=True,
+        # So narrow a model learns to look things up several times sooner than from the usual 0.02.
+        initializer_range=0.06,
         **ids,
     )
     model = LlamaForCausalLM(config)
@@ -167,7 +169,7 @@ def warm_up(
     report: Callable[[], str] = str,
 ) -> None:
     """Supervised training with a one-cycle rate, in place; tells how it goes now and then."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, weight_decay=0.01)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=0.01)
     schedule = torch.optim.lr_scheduler.OneCycleLR(
         optimizer, rate, total_steps=steps, pct_start=0.1
     )
