@@ -74,7 +74,7 @@ TEA = Preset(
     agent={
         **_EMBEDDED.agent,
         "use_supervisor_message": "first",
-        "max_tokens_per_message": 40,
+        "max_tokens_per_message": 48,
     },
     run=merge(_EMBEDDED.run, {"rl": {"rollouts_per_iteration": 48}}),
     # Many questions, since few of them differ in value; of two verdicts on the same answers one is
