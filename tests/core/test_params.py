@@ -414,10 +414,10 @@ BIG = {"agents": {"_default": {"model_name": "gpt-4.1-mini"}}}
 
 def test_each_agent_has_the_settings_of_its_model() -> None:
     tea, big = preset(), preset(BIG)
-    assert [max_tokens(agent) for agent in (*tea.agents, *big.agents)] == [40, 40, 1200, 1200]
+    assert [max_tokens(agent) for agent in (*tea.agents, *big.agents)] == [48, 48, 1200, 1200]
     (prover, verifier) = preset({"agents": {"prover": {"model_name": "gpt-4.1-mini"}}}).agents
     assert (prover.lora_rank, verifier.lora_rank) == (AgentParameters().lora_rank, 16)
-    assert (max_tokens(prover), max_tokens(verifier)) == (1200, 40)
+    assert (max_tokens(prover), max_tokens(verifier)) == (1200, 48)
     assert (prover.num_responses, verifier.num_responses) == (None, (8, 2))
     embedded = preset(BIG, {"agents": {"verifier": {"model_name": "builtin:tea"}}}).agents
     assert [max_tokens(agent) for agent in embedded] == [1200, 40]
