@@ -1,17 +1,13 @@
-"""Models behind an API, at the fake provider: latency, throughput, memory, prompt tokens.
+"""Models behind an API, at the fake provider: concurrency, throughput, memory.
 
-The provider is a process of its own.  Its replies are valid; a verifier that may decide early does
-so at a given rate, which makes trees smaller.
+The provider is a process of its own.  Its replies are valid, and no verifier decides early.
 """
 
 import asyncio
-import signal
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from types import FrameType
 from typing import NamedTuple
 
 from nip_fn.config.codec import from_dict
@@ -28,21 +24,15 @@ from nip_fn_adapters.experiments.recordings import rare_collections
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.providers import dummy
 from nip_fn_adapters.providers.api.endpoints import Endpoint
-from nip_fn_adapters.providers.api.pace import Bounds
 from nip_fn_adapters.providers.api.sampler import (
-    DEFAULT_SETTINGS,
     ApiModel,
-    ClientSettings,
     api_sampler,
 )
 from nip_fn_adapters.recording import store
 from tests.provider import Provider
 
 LATENCY = 0.2  # s
-REAL_LATENCY = 2.0  # s, about that of a real model's reply
 NUM_REPLIES = 50_000  # for throughput and memory, in requests for 4
-ONE_AT_A_TIME = ClientSettings(bounds=Bounds(1, 1, 1))
-PACKAGES = {"openai": "openai", "pydantic": "openai", "httpx2": "httpx2", "aiohttp": "aiohttp"}
 
 Figures = Iterator[tuple[str, str]]
 
@@ -53,12 +43,10 @@ class Forest(NamedTuple):
     trees: int
     k: int
     rounds: int
-    decision_rate: float = 0.0
 
     def __str__(self) -> str:
         """For people."""
-        kind = f"{self.decision_rate:.0%} decide early" if self.decision_rate else "full"
-        return f"{self.trees} trees ({kind}), k = {self.k}, {self.rounds} rounds"
+        return f"{self.trees} trees, k = {self.k}, {self.rounds} rounds"
 
 
 class Played(NamedTuple):
@@ -67,34 +55,28 @@ class Played(NamedTuple):
     wall: float  # s
     cpu: float  # s, of this process
     requests: int
-    prompt_tokens: int
     depth: int  # the longest chain of requests of which each waits for the last
     tail: float = 0.0  # s of processor time from the last reply to the end of the stage
 
 
-def run() -> list[tuple[str, str]]:
-    """Name and figure of each measurement."""
+def run(*, full: bool) -> Iterator[tuple[str, str]]:
+    """(measure, figure) of each measurement; there are no larger sizes."""
     with rare_collections(), Provider(log_bodies=False) as provider:
         play(provider, Forest(4, 2, 3))  # import what is needed, warm up
-        figures = [*_latency(provider), *_limited(provider), *_tokens(provider)]
-        return [*figures, *_throughput(provider)]
+        yield from _limited(provider)
+        yield from _throughput(provider)
 
 
 # ------------------------------------------------------------------------------------ forests
 
 
-def play(
-    provider: Provider,
-    forest: Forest,
-    settings: ClientSettings = DEFAULT_SETTINGS,
-    how: str = "auto",
-) -> Played:
+def play(provider: Provider, forest: Forest) -> Played:
     """Sample a forest, recording it."""
-    provider.configure(decision_rate=forest.decision_rate)
-    params, before = parameters(forest), provider.counters()
+    provider.configure(decision_rate=0.0)
+    params, before = parameters(forest), provider.counters()["requests"]
     server = Endpoint(provider.url, "none")
-    served = ApiModel((server,), replies_per_request=how)
-    sampler = api_sampler({agent.name: served for agent in params.agents}, settings)
+    served = ApiModel((server,))
+    sampler = api_sampler({agent.name: served for agent in params.agents})
     watch = _Watch()
     with TemporaryDirectory() as folder:
         opened = store.create(Path(folder) / "run").unwrap()
@@ -104,9 +86,8 @@ def play(
         first = (RunStarted(params, data.info, "0"),)
         asyncio.run(interpret(EMPTY, world, first=first, observe=watch)).unwrap()
         opened.close()
-    after = provider.counters()
-    requests, tokens = (after[name] - before[name] for name in ("requests", "prompt_tokens"))
-    return Played(watch.wall, watch.cpu, requests, tokens, watch.depth, watch.tail)
+    requests = provider.counters()["requests"] - before
+    return Played(watch.wall, watch.cpu, requests, watch.depth, watch.tail)
 
 
 class _Watch:
@@ -153,32 +134,6 @@ def _no_tracker(row: StageMetrics, seconds: float) -> None:
     """Keep nothing."""
 
 
-def _latency(provider: Provider) -> Figures:
-    for forest, latency in (
-        (Forest(64, 2, 5, 0.75), LATENCY),
-        (Forest(2, 3, 9, 0.75), LATENCY),
-        (Forest(8, 2, 5), LATENCY),
-        (Forest(2, 3, 9, 0.75), REAL_LATENCY),
-    ):
-        provider.configure(latency=latency)
-        played = play(provider, forest)
-        path = played.depth * latency
-        each = played.cpu / played.requests
-        yield (
-            f"{forest}, {latency * 1e3:.0f} ms a reply: {played.requests:,} requests",
-            f"{played.wall / path:.2f} x the critical path of {played.depth} replies; no less than "
-            f"{max(path, played.cpu) / path:.2f} x with this process's own {each * 1e3:.2f} ms a "
-            f"request; one at a time {played.requests * latency / path:.0f} x",
-        )
-    provider.configure(latency=LATENCY)
-    small = Forest(1, 2, 5)
-    alone = play(provider, small, ONE_AT_A_TIME)
-    yield (
-        f"{small}, really asked one request at a time: {alone.requests:,} requests",
-        f"{alone.wall:.1f} s, so {alone.wall * 64:.0f} s for 64 trees",
-    )
-
-
 def _limited(provider: Provider) -> Figures:
     provider.configure(latency=LATENCY)
     for forest, most in ((Forest(64, 2, 5), 32), (Forest(16, 2, 5), 8)):
@@ -200,18 +155,6 @@ def _limited(provider: Provider) -> Figures:
     provider.configure(concurrency=None, in_flight_limit=None)
 
 
-def _tokens(provider: Provider) -> Figures:
-    provider.configure(latency=0.0)
-    for k in (2, 4):
-        forest = Forest(8, k, 3)
-        together, apart = (play(provider, forest, how=how) for how in ("auto", "one"))
-        yield (
-            f"prompt tokens of {forest}, with n = {k} and without",
-            f"{together.prompt_tokens:,} and {apart.prompt_tokens:,}: "
-            f"{together.prompt_tokens / apart.prompt_tokens:.3f} x",
-        )
-
-
 # ------------------------------------------------------------------------------------ requests
 
 
@@ -230,9 +173,6 @@ def _throughput(provider: Provider) -> Figures:
         f"client's memory after 10,000, 30,000 and {NUM_REPLIES:,} replies",
         f"{before:.1f}, {halfway:.1f} and {after:.1f} MB",
     )
-    shares = _profile(provider.url)
-    split = ", ".join(f"{name} {share:.0%}" for name, share in shares)
-    yield "client's time, by whose code runs", split
 
 
 async def _sample(url: str, num_replies: int) -> tuple[float, float, float]:
@@ -277,35 +217,3 @@ def make_request(place: int) -> Request:
         headers=(),
         decisions=(),
     )
-
-
-def _profile(url: str) -> list[tuple[str, float]]:
-    """The share of processor time by the innermost package on the stack, a sample each ms."""
-    counts: Counter[str] = Counter()
-
-    def note(number: int, frame: FrameType | None) -> None:
-        counts[_owner(frame)] += 1
-
-    earlier = signal.signal(signal.SIGPROF, note)
-    signal.setitimer(signal.ITIMER_PROF, 0.001, 0.001)
-    asyncio.run(_sample(url, 8_000))
-    signal.setitimer(signal.ITIMER_PROF, 0.0)
-    signal.signal(signal.SIGPROF, earlier)
-    return [(name, count / counts.total()) for name, count in counts.most_common()]
-
-
-def _owner(frame: FrameType | None) -> str:
-    while frame is not None:
-        path = frame.f_code.co_filename
-        package = path.partition("site-packages/")[2].partition("/")[0]
-        if "/nip_fn" in path:
-            return "nip-fn"
-        if package:
-            return PACKAGES.get(package, "aiohttp" if "aio" in package else "other packages")
-        frame = frame.f_back
-    return "asyncio"
-
-
-if __name__ == "__main__":
-    for name, figure in run():
-        print(f"{name}\n    {figure}")

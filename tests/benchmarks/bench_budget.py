@@ -3,12 +3,11 @@
 The fake provider is a process of its own on this machine, and replies to each request after a
 second.  The bill is that of the run without a budget; at its most a request would cost several
 times its part of it, and the budget is to be kept even then.
-
-    python -m tests.benchmarks.bench_budget
 """
 
 import asyncio
 import time
+from collections.abc import Iterator
 from math import inf
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -65,27 +64,24 @@ class Played(NamedTuple):
     risk: float
 
 
-def run() -> list[tuple[str, str]]:
-    """Name and figure of each measurement."""
+def run(*, full: bool) -> Iterator[tuple[str, str]]:
+    """(measure, figure) of each measurement; there are no larger sizes."""
     with Provider(log_bodies=False, latency=LATENCY, reply_words=(40, 110)) as provider:
         provider.configure(decision_rate=0.0)
         play(provider, inf)  # import what is needed, warm up
         free = play(provider, inf)
-        name = (
-            f"{free.requests:,} requests of {LATENCY:g} s, at most {free.most:.1f} times the bill"
+        yield (
+            f"{free.requests:,} requests of {LATENCY:g} s, at most {free.most:.1f} times the bill, "
+            "without a budget",
+            f"{free.seconds:.1f} s",
         )
-        figures = [(f"{name}, without a budget", f"{free.seconds:.1f} s")]
         for share in BUDGETS:
             kept = play(provider, share * free.bill)
-            ratio = kept.seconds / free.seconds
-            figures.append(
-                (
-                    f"within {share:g} times the bill",
-                    f"{kept.seconds:.1f} s, {ratio:.2f} x; a kill costs at most "
-                    f"{kept.risk:.0%} of the budget",
-                )
+            yield (
+                f"within {share:g} times the bill",
+                f"{kept.seconds:.1f} s, {kept.seconds / free.seconds:.2f} x; a kill costs at most "
+                f"{kept.risk:.0%} of the budget",
             )
-        return figures
 
 
 def play(provider: Provider, limit: float) -> Played:
@@ -126,8 +122,3 @@ def play(provider: Provider, limit: float) -> Played:
         asyncio.run(interpret(EMPTY, world, first=first, observe=observe)).unwrap()
         opened.close()
     return Played(ended[0] - began, len(most), budget.spent, sum(most) / budget.spent, risk)
-
-
-if __name__ == "__main__":
-    for name, figure in run():
-        print(f"{name:<80}{figure}")

@@ -4,7 +4,7 @@ import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -77,7 +77,7 @@ def play(
 
 def help_seconds() -> float:
     """The best of five: `nip-fn --help`, from the shell's point of view."""
-    command = [Path(sys.executable).parent / "nip-fn", "--help"]
+    command = (Path(sys.executable).parent / "nip-fn", "--help")
 
     def once() -> float:
         began = time.perf_counter()
@@ -87,32 +87,27 @@ def help_seconds() -> float:
     return min(once() for _ in range(5))
 
 
-def run() -> list[tuple[str, str]]:
-    """Rows of (measure, figure)."""
+def microseconds(times: list[float]) -> str:
+    """Median and mean of some times in seconds."""
+    return f"{median(times) * 1e6:.1f} µs median, {sum(times) / len(times) * 1e6:.1f} µs mean"
+
+
+def run(*, full: bool) -> Iterator[tuple[str, str]]:
+    """(measure, figure) of each measurement; there are no larger sizes."""
     with TemporaryDirectory() as folder:
         times, events = play(100_000, Path(folder) / "run", TRAINING)
-        few, many = (
-            play(4000, Path(folder) / f"test-{num}", testing(num))[0] for num in (5200, 138_000)
-        )
-    early, late = times[:1000], times[-1000:]
+        early, late = times[:1000], times[-1000:]
+        yield "core per reply, first 1,000 replies (aim 50 µs)", microseconds(early)
+        yield "core per reply, last 1,000 of 100,000", microseconds(late)
+        yield "late / early, medians (aim 1)", f"{median(late) / median(early):.2f}"
+        yield "core per reply over all 100,000, stage ends included", microseconds(times)
+        few, _ = play(4000, Path(folder) / "few", testing(5200))
+        yield "core per reply in a test of 5,200 dialogues", microseconds(few)
+        many, _ = play(4000, Path(folder) / "many", testing(138_000))
+        yield "core per reply in a test of 138,000", microseconds(many)
+        yield "many / few, medians (aim 1)", f"{median(many) / median(few):.2f}"
     recorded = checkpoint.write(events[:12_400])
     began = time.process_time()
     nip.replay(checkpoint.read(recorded).unwrap().events).unwrap()
-    replay_seconds = time.process_time() - began
-
-    def microseconds(window: list[float]) -> str:
-        return (
-            f"{median(window) * 1e6:.1f} µs median, {sum(window) / len(window) * 1e6:.1f} µs mean"
-        )
-
-    return [
-        ("core per reply, first 1,000 replies (aim 50 µs)", microseconds(early)),
-        ("core per reply, last 1,000 of 100,000", microseconds(late)),
-        ("late / early, medians (aim 1)", f"{median(late) / median(early):.2f}"),
-        ("core per reply over all 100,000, stage ends included", microseconds(times)),
-        ("core per reply in a test of 5,200 dialogues", microseconds(few)),
-        ("core per reply in a test of 138,000", microseconds(many)),
-        ("many / few, medians (aim 1)", f"{median(many) / median(few):.2f}"),
-        ("replay of 12,400 events (aim 1 s)", f"{replay_seconds:.2f} s"),
-        ("nip-fn --help (aim 0.25 s)", f"{help_seconds():.2f} s"),
-    ]
+    yield "replay of 12,400 events (aim 1 s)", f"{time.process_time() - began:.2f} s"
+    yield "nip-fn --help (aim 0.25 s)", f"{help_seconds():.2f} s"

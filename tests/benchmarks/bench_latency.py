@@ -5,14 +5,12 @@ long.  In a forest every reply waits for those above it, so no run is faster tha
 depth times latency.  What a run takes longer is processor time, of the run or of the provider.
 Beside each run stand the same requests by aiohttp alone: no run can come nearer on this machine.
 
-    python -m tests.benchmarks.bench_latency           what `make bench` shows, in half a minute
-    python -m tests.benchmarks.bench_latency --full    three repetitions of each, and their minimum
+With --full, of three repetitions of each the one that took the least time.
 """
 
 import asyncio
-import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import aiohttp
@@ -44,11 +42,12 @@ CASES = (
 )
 
 
-def run(repeats: int = 1) -> list[tuple[str, str]]:
-    """Name and figure of each measurement."""
+def run(*, full: bool) -> Iterator[tuple[str, str]]:
+    """(measure, figure) of each measurement; each three times if `full`."""
     with rare_collections(), Provider(log_bodies=False) as provider:
         play(provider, Forest(4, 2, 3))  # import what is needed, warm up
-        return [_measure(provider, case, repeats) for case in CASES]
+        for case in CASES:
+            yield _measure(provider, case, 3 if full else 1)
 
 
 def _measure(provider: Provider, case: Case, repeats: int) -> tuple[str, str]:
@@ -113,9 +112,4 @@ async def _request_all(url: str, trees: int, bodies: Sequence[bytes]) -> Played:
         wall, cpu = time.perf_counter(), time.process_time()
         await asyncio.gather(*(grow(0) for _ in range(trees)))
         wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    return Played(wall, cpu, requests, 0, len(bodies))
-
-
-if __name__ == "__main__":
-    for name, figure in run(3 if "--full" in sys.argv else 1):
-        print(f"{name}\n    {figure}", flush=True)
+    return Played(wall, cpu, requests, len(bodies))

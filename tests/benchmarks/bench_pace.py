@@ -3,13 +3,13 @@
 The fake provider, a process of its own, answers 429 to whatever comes while it has `capacity` chats
 in hand.  The capacity falls to a tenth and returns.
 
-    python -m tests.benchmarks.bench_pace       90 s at each capacity, with and without Retry-After
+With --full 90 s at each capacity, with and without Retry-After; otherwise 20 s without.
 """
 
 import asyncio
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -19,7 +19,7 @@ from tests.benchmarks.bench_api import make_request
 from tests.provider import Provider
 
 CAPACITIES = (50, 5, 50)
-SECONDS = 30.0  # at each, in `make bench`
+SECONDS, FULL_SECONDS = 20.0, 90.0  # at each
 LATENCY = 0.2  # s
 WORKERS = 128  # that always have a request to make
 WARM_UP = 2 / 3  # of the time at the first capacity, after which refusals are counted
@@ -45,27 +45,29 @@ class Part(NamedTuple):
         return self.answers / (self.capacity * self.seconds / self.latency)
 
 
-def run(retry_after: float | None = None, seconds: float = SECONDS) -> list[tuple[str, str]]:
-    """Name and figure of each measurement, with so many seconds at each capacity."""
+def run(*, full: bool) -> Iterator[tuple[str, str]]:
+    """(measure, figure) of each measurement; longer, and twice, if `full`."""
+    yield from _at_each_capacity(None, FULL_SECONDS if full else SECONDS)
+    if full:
+        yield from _at_each_capacity(1.0, FULL_SECONDS)
+
+
+def _at_each_capacity(retry_after: float | None, seconds: float) -> Iterator[tuple[str, str]]:
     with Provider(log_bodies=False, latency=LATENCY, retry_after=retry_after) as provider:
         load = os.getloadavg()[0]
         parts, late = asyncio.run(_measure(provider, CAPACITIES, seconds))
     answers, refusals = late
     named = f"Retry-After: {retry_after:g}" if retry_after else "no Retry-After"
-    return [
-        *(
-            (
-                f"capacity {part.capacity} for {part.seconds:.0f} s, {named}",
-                f"{part.share:.2f} of ideal ({part.share_of_real:.2f} at the server's real latency "
-                f"of {part.latency:.3f} s), {part.refusals} refused of {part.answers}",
-            )
-            for part in parts
-        ),
-        (
-            f"refused after the first {WARM_UP * seconds:.0f} s, for each answer, {named}",
-            f"{refusals / answers:.2%} ({refusals} of {answers}; load {load:.1f})",
-        ),
-    ]
+    for part in parts:
+        yield (
+            f"capacity {part.capacity} for {part.seconds:.0f} s, {named}",
+            f"{part.share:.2f} of ideal ({part.share_of_real:.2f} at the server's real latency "
+            f"of {part.latency:.3f} s), {part.refusals} refused of {part.answers}",
+        )
+    yield (
+        f"refused after the first {WARM_UP * seconds:.0f} s, for each answer, {named}",
+        f"{refusals / answers:.2%} ({refusals} of {answers}; load {load:.1f})",
+    )
 
 
 async def _measure(
@@ -102,9 +104,3 @@ def _part(capacity: int, seconds: float, entries: list[dict[str, Any]]) -> Part:
     refusals = sum(entry["status"] == 429 for entry in entries)
     latency = sum(answered) / max(1, len(answered))
     return Part(capacity, seconds, len(answered), refusals, latency)
-
-
-if __name__ == "__main__":
-    for wait in (None, 1.0):
-        for name, figure in run(wait, 90.0):
-            print(f"{name}\n    {figure}", flush=True)

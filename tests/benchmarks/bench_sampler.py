@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,18 +21,16 @@ from nip_fn_adapters.providers.local.sampler import LocalSampler, local_sampler
 NUM_REQUESTS, NUM_REPLIES = 256, 4
 
 
-def run() -> list[tuple[str, str]]:
-    """Name and figure of each measurement."""
+def run(*, full: bool) -> Iterator[tuple[str, str]]:
+    """(measure, figure) of each measurement; there are no larger sizes."""
     with TemporaryDirectory() as folder:
         sampler = local_sampler(Path(folder))
         asyncio.run(_sample_all(sampler, _requests(8)))  # load the model, warm up
         seconds, share, tokens = _measure(sampler, _requests(NUM_REQUESTS))
     size = f"{NUM_REQUESTS} chats, {NUM_REPLIES} replies each"
-    return [
-        (f"local sampler, {size}", f"{NUM_REQUESTS * NUM_REPLIES / seconds:.0f} replies/s"),
-        ("local sampler, tokens drawn", f"{tokens / seconds:.0f} tokens/s"),
-        ("local sampler, time outside the model's forward passes", f"{share:.1%}"),
-    ]
+    yield f"local sampler, {size}", f"{NUM_REQUESTS * NUM_REPLIES / seconds:.0f} replies/s"
+    yield "local sampler, tokens drawn", f"{tokens / seconds:.0f} tokens/s"
+    yield "local sampler, time outside the model's forward passes", f"{share:.1%}"
 
 
 def _requests(num: int) -> list[Request]:
@@ -72,8 +70,3 @@ def _measure(sampler: LocalSampler, requests: Sequence[Request]) -> tuple[float,
     seconds, after = time.perf_counter() - began, sampler.timings
     model = after.model - before.model
     return seconds, 1 - model / seconds, after.completion_tokens - before.completion_tokens
-
-
-if __name__ == "__main__":
-    for name, figure in run():
-        print(f"{name:60} {figure}")

@@ -66,8 +66,8 @@ def figures(box: Sandbox, bare: float) -> str:
     )
 
 
-def run() -> Iterator[tuple[str, str]]:
-    """Rows of (what, figure)."""
+def run(*, full: bool) -> Iterator[tuple[str, str]]:
+    """(measure, figure) of each measurement; there are no larger sizes."""
     bare = bare_seconds()
     yield f"a program of {TESTS} quick tests, in-process", f"{bare * 1e3:.2f} ms"
     isolated = open_sandbox().map(lambda box: figures(box, bare))

@@ -4,10 +4,8 @@ The interpreter runs as it does live, on a clock that jumps from one answer to t
 endpoints take a second for each request, and nobody waits.  Each size is a process of its own, so
 that its peak of memory is its own.
 
-    python -m tests.benchmarks.bench_scale           runs of 10^4 and 10^5 replies, as `make bench`
-    python -m tests.benchmarks.bench_scale --full    a run of 10^6 replies, too: some minutes
-    python -m tests.benchmarks.bench_scale --wide    iterations of 10^2, 10^3 and 10^4 trees, and
-                                                     tests of 5,000 and 138,000 dialogues
+With --full a run of 10^6 replies, iterations of 10^2, 10^3 and 10^4 trees, and tests of 5,000 and
+138,000 dialogues, too.
 """
 
 import asyncio
@@ -18,7 +16,7 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import cycle
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -30,7 +28,7 @@ import nip_fn as nip
 from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.run.events import Event, Replied, RunStarted, StageEnded
-from nip_fn.run.ports import World
+from nip_fn.run.ports import Unanswered, World
 from nip_fn.run.request import Request
 from nip_fn.run.state import RunState, StageMetrics
 from nip_fn_adapters.data.opening import in_memory
@@ -109,10 +107,10 @@ async def _play(size: Size, folder: Path) -> tuple[Watch, float]:
     dataset = nip.game.Dataset("scale", points[: size.trees], (), points[: size.dialogues])
     endpoints = cycle([asyncio.Semaphore(IN_FLIGHT) for _ in range(ENDPOINTS)])
 
-    async def sample(asked: Request) -> Result[Sequence[Completion], Problem]:
+    async def sample(request: Request) -> Result[tuple[Completion | Unanswered, ...], Problem]:
         async with next(endpoints):
             await asyncio.sleep(LATENCY)
-        return Success(sampler(asked))
+        return Success(sampler(request))
 
     data, appending, stop = in_memory(dataset), store.create(folder).unwrap(), asyncio.Event()
     watch = Watch(size, stop)
@@ -159,34 +157,28 @@ def _measure(size: Size) -> dict[str, float]:
     }
 
 
-def run(sizes: Sequence[Size] = SIZES) -> list[tuple[str, str]]:
-    """Name and figure of each measurement."""
-    return _figures("a run of", sizes)
+def run(*, full: bool) -> Iterator[tuple[str, str]]:
+    """(measure, figure) of each measurement; of the large sizes, too, if `full`."""
+    yield from _figures("a run of", (*SIZES, Size(10**6)) if full else SIZES)
+    if full:
+        yield from _figures("an iteration of", WIDTHS)
+        yield from _figures("a test of", TESTS)
 
 
-def run_wide() -> list[tuple[str, str]]:
-    """The same of single stages, from small to large."""
-    return [*_figures("an iteration of", WIDTHS), *_figures("a test of", TESTS)]
-
-
-def _figures(what: str, sizes: Sequence[Size]) -> list[tuple[str, str]]:
-    found = [_in_a_process(size) for size in sizes]
-    each = [one["microseconds"] for one in found]
-    replayed = [one["replay"] for one in found]
-    names = ", ".join(f"{one['replies']:,.0f}" for one in found)
-    return [
-        (
-            f"{what} {names} replies ({ENDPOINTS} endpoints, {LATENCY:g} s), processor a reply",
-            f"{_list(each, '.0f')} µs; {max(each) / min(each):.2f} x (aim 1.3)",
-        ),
-        ("peak of memory", f"{_list([one['peak'] for one in found], ',.0f')} MB (aim 1,024)"),
-        ("recording, for each reply", f"{_list([one['bytes'] for one in found], '.0f')} bytes"),
-        ("replay, processor time on one core", f"{_list(replayed, '.1f')} s"),
-        (
-            f"replay, {len(os.sched_getaffinity(0))} cores",
-            f"{_list([one['replay_on_cores'] for one in found], '.1f')} s (aim 60 for a million)",
-        ),
-    ]
+def _figures(what: str, sizes: Sequence[Size]) -> Iterator[tuple[str, str]]:
+    each = []
+    for size in sizes:
+        found = _in_a_process(size)
+        each.append(found["microseconds"])
+        yield (
+            f"{what} {found['replies']:,.0f} replies ({ENDPOINTS} endpoints, {LATENCY:g} s)",
+            f"{found['microseconds']:.0f} µs of processor and {found['bytes']:.0f} bytes a reply; "
+            f"peak {found['peak']:,.0f} MB (aim 1,024); replay {found['replay']:.1f} s on a core, "
+            f"{found['replay_on_cores']:.1f} s on {len(os.sched_getaffinity(0))} "
+            "(aim 60 for a million)",
+        )
+    ratio = f"{max(each) / min(each):.2f}"
+    yield f"{what} so many replies, processor a reply, most / least (aim 1.3)", ratio
 
 
 def _in_a_process(size: Size) -> dict[str, Any]:
@@ -197,20 +189,5 @@ def _in_a_process(size: Size) -> dict[str, Any]:
     return found
 
 
-def _list(values: Sequence[float], form: str) -> str:
-    return ", ".join(f"{value:{form}}" for value in values)
-
-
 if __name__ == "__main__":
-    match sys.argv[1:]:
-        case ["--wide"]:
-            figures = run_wide()
-        case ["--full"]:
-            figures = run((*SIZES, Size(10**6)))
-        case []:
-            figures = run()
-        case size:
-            print(json.dumps(_measure(Size(*map(int, size)))))
-            sys.exit()
-    for name, figure in figures:
-        print(f"{name:60} {figure}")
+    print(json.dumps(_measure(Size(*map(int, sys.argv[1:])))))

@@ -10,8 +10,7 @@ packed steps  its steps alone
 limit         for each step a pass over its distinct tokens, forward and backward, as texts of one
               length
 
-    python -m tests.benchmarks.bench_train                   builtin:tea
-    python -m tests.benchmarks.bench_train random:60M        a larger model, in some minutes
+The model is builtin:tea, and with --full a larger one, too.
 """
 
 import json
@@ -19,18 +18,20 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from pathlib import Path
 from shutil import copyfile
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from nip_fn.game.chat import Chat, Message
 from nip_fn.keys import Key, fold_in, key, randint
 from nip_fn.training.losses import DPO
 from nip_fn.training.packing import TokenRow, pack
-from nip_fn.training.rows import preference
+from nip_fn.training.rows import PREFERENCE, preference
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.providers.local.jobs import JobFiles
 from nip_fn_adapters.providers.local.loading import Folders, LoadedJob
@@ -62,28 +63,30 @@ class Speed(NamedTuple):
     gigabytes: float  # the most memory that the process, or its GPU, held
 
 
-def run(model: str = "builtin:tea") -> list[tuple[str, str]]:
-    """Name and figure of each measurement, in processor time; on a GPU, of the clock."""
-    speeds = {way: _in_a_process(model, way) for way in WAYS}
-    seconds = {way: speed.seconds for way, speed in speeds.items()}
-    memory = {way: f"{speed.gigabytes:.2f} GB" for way, speed in speeds.items()}
-    tokens = {way: f"{speed.tokens / speed.seconds:,.0f}" for way, speed in speeds.items()}
-    return [
-        *(
-            (f"training, {part}, {way} : {baseline}", f"{seconds[way] / seconds[baseline]:.2f}")
-            for part, way, baseline in (
-                ("whole", "plain", "packed"),
-                ("a step", "plain steps", "packed steps"),
-                ("a step", "packed steps", "limit"),
-            )
-        ),
-        ("training, tokens of rows in a second, plain, packed", _pair(tokens)),
-        ("training, peak memory, plain, packed", _pair(memory)),
-    ]
+def run(*, full: bool) -> Iterator[tuple[str, str]]:
+    """(measure, figure) of each measurement; of a larger model, too, if `full`."""
+    for model in ("builtin:tea", RANDOM) if full else ("builtin:tea",):
+        yield from _figures(model)
 
 
-def _pair(figures: Mapping[str, str]) -> str:
-    return f"{figures['plain']}, {figures['packed']}"
+def _figures(model: str) -> Iterator[tuple[str, str]]:
+    """In processor time; on a GPU, of the clock."""
+    seconds = {}
+    for way in WAYS:
+        speed = _in_a_process(model, way)
+        seconds[way] = speed.seconds
+        yield (
+            f"training, {model}, {way}",
+            f"{speed.seconds:.1f} s for {speed.steps} steps, "
+            f"{speed.tokens / speed.seconds:,.0f} tokens of rows/s, {speed.gigabytes:.2f} GB",
+        )
+    for part, way, baseline in (
+        ("whole", "plain", "packed"),
+        ("a step", "plain steps", "packed steps"),
+        ("a step", "packed steps", "limit"),
+    ):
+        ratio = seconds[way] / seconds[baseline]
+        yield f"training, {model}, {part}, {way} : {baseline}", f"{ratio:.2f}"
 
 
 def _in_a_process(model: str, way: str) -> Speed:
@@ -187,7 +190,9 @@ def _load(job: Job) -> LoadedJob:
     ]
     longest = max(len(sequence) for row, _ in pairs for sequence in row.sequences)
     rows, chats = (list(column) for column in zip(*pairs, strict=True))
-    encoded = Encoded(rows, chats, longest, 0, 0)
+    weights: list[tuple[float, ...]] = [PREFERENCE] * len(rows)
+    unknown = [tuple(np.full(len(reply), np.nan) for reply in row.replies) for row in rows]
+    encoded = Encoded(rows, chats, weights, unknown, longest, truncated=0, dropped=0)
     return LoadedJob(folders, model, load_tokenizer(folders.base), encoded)
 
 
@@ -261,10 +266,6 @@ def _random_llama(folder: Path) -> Path:
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2:
-        with redirect_stdout(sys.stderr):
-            speed = measure(*sys.argv[1:])
-        print(json.dumps(speed))
-    else:
-        for name, figure in run(*sys.argv[1:]):
-            print(f"{name:70} {figure}")
+    with redirect_stdout(sys.stderr):
+        speed = measure(*sys.argv[1:])
+    print(json.dumps(speed))

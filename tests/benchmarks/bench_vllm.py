@@ -24,7 +24,7 @@ from nip_fn.errors import Problem
 from nip_fn.game.reply import Completion
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import BatchFetched, Event, Replied, RunStarted, StageEnded
-from nip_fn.run.ports import Sampler, World
+from nip_fn.run.ports import Sampler, Unanswered, World
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, RunState, StageMetrics
 from nip_fn_adapters.data.opening import open_data
@@ -57,8 +57,8 @@ class Rate(NamedTuple):
     tokens: int  # of replies
 
 
-def run() -> list[tuple[str, str]]:
-    """Name and figure of each measurement."""
+def run(*, full: bool) -> list[tuple[str, str]]:
+    """(measure, figure) of each measurement; there are no larger sizes."""
     command = find_vllm()
     if not is_successful(command):
         return [("vLLM", f"not measured: {command.failure()}")]
@@ -121,11 +121,10 @@ def _figure(rates: list[Rate]) -> str:
 
 
 def _ratio(ours: list[Rate], theirs: list[Rate], what: str) -> float:
-    rates = [
-        sum(getattr(one, what) for one in some) / sum(one.seconds for one in some)
-        for some in (ours, theirs)
-    ]
-    return rates[0] / rates[1]
+    def rate(rates: list[Rate]) -> float:
+        return float(sum(getattr(r, what) for r in rates)) / sum(r.seconds for r in rates)
+
+    return rate(ours) / rate(theirs)
 
 
 class _Noting:
@@ -135,7 +134,9 @@ class _Noting:
         self.asked: list[Request] = []
         self._inner = inner
 
-    def __call__(self, request: Request) -> Awaitable[Result[tuple[Completion, ...], Problem]]:
+    def __call__(
+        self, request: Request
+    ) -> Awaitable[Result[tuple[Completion | Unanswered, ...], Problem]]:
         self.asked.append(request)
         return self._inner(request)
 
@@ -225,8 +226,3 @@ async def _cache(url: str) -> tuple[float, float]:
         for name in ("vllm:prefix_cache_hits_total", "vllm:prefix_cache_queries_total")
     ]
     return found[0], found[1]
-
-
-if __name__ == "__main__":
-    for name, figure in run():
-        print(f"{name}\n    {figure}")
