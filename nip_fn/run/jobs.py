@@ -26,13 +26,13 @@ from nip_fn.training.tuning import Job
 
 def start_training(state: RunState, sampled: Growing) -> RunState:
     """The state with a training for each group that is due and has enough rows."""
-    by_group = {made.group: made for made in sampled.rows}
+    by_group = {group_rows.group: group_rows for group_rows in sampled.rows}
     jobs = tuple(
-        JobState(make_job(state.params, group, state.iteration, made.rows, made.loss, sampled.key))
+        JobState(make_job(state.params, group, state.iteration, rows, loss, sampled.key))
         for group in state.groups
-        if is_due(state.params, group, state.iteration)
-        and (made := by_group.get(group.name)) is not None
-        and len(made.rows) >= MIN_EXAMPLES
+        if is_due(state.params, group, state.iteration) and group.name in by_group
+        for _, rows, loss in [by_group[group.name]]
+        if len(rows) >= MIN_EXAMPLES
     )
     return _trained(replace(state, stage=Training(sampled, jobs)))
 
