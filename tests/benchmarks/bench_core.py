@@ -1,4 +1,4 @@
-"""Processor time of the pure core: per reply, early and late in a long run, and for a replay."""
+"""Processor time of the pure core: per reply, early and late in a long run, and in large tests."""
 
 import subprocess
 import sys
@@ -49,14 +49,12 @@ def testing(num_dialogues: int) -> dict[str, Any]:
     }
 
 
-def play(
-    num_replies: int, folder: Path, settings: dict[str, Any]
-) -> tuple[list[float], list[Event]]:
-    """A run of that many replies: the seconds that each took in the core, and all its events."""
+def play(num_replies: int, folder: Path, settings: dict[str, Any]) -> list[float]:
+    """The seconds that each reply of a run of so many took in the core."""
     params = nip.from_dict(settings).unwrap()
     appending = store.create(folder).unwrap()
     perform = nip.run.pure_world(DATA, sampler)
-    state, times, events = nip.run.EMPTY, list[float](), list[Event]()
+    state, times = nip.run.EMPTY, list[float]()
     queue: deque[Effect] = deque()
     answers: Iterable[Event] = (nip.run.started(params, DATA),)
     while len(times) < num_replies:
@@ -68,11 +66,10 @@ def play(
             if isinstance(event, Replied):
                 replies = len(event.completions)
                 times.extend([elapsed / replies] * replies)
-            events.append(event)
             queue.extend(effects)
         answers = perform(state, queue.popleft())
     appending.close()
-    return times, events
+    return times
 
 
 def help_seconds() -> float:
@@ -95,19 +92,15 @@ def microseconds(times: list[float]) -> str:
 def run(*, full: bool) -> Iterator[tuple[str, str]]:
     """(measure, figure) of each measurement; there are no larger sizes."""
     with TemporaryDirectory() as folder:
-        times, events = play(100_000, Path(folder) / "run", TRAINING)
+        times = play(100_000, Path(folder) / "run", TRAINING)
         early, late = times[:1000], times[-1000:]
         yield "core per reply, first 1,000 replies (aim 50 µs)", microseconds(early)
         yield "core per reply, last 1,000 of 100,000", microseconds(late)
         yield "late / early, medians (aim 1)", f"{median(late) / median(early):.2f}"
         yield "core per reply over all 100,000, stage ends included", microseconds(times)
-        few, _ = play(4000, Path(folder) / "few", testing(5200))
+        few = play(4000, Path(folder) / "few", testing(5200))
         yield "core per reply in a test of 5,200 dialogues", microseconds(few)
-        many, _ = play(4000, Path(folder) / "many", testing(138_000))
+        many = play(4000, Path(folder) / "many", testing(138_000))
         yield "core per reply in a test of 138,000", microseconds(many)
         yield "many / few, medians (aim 1)", f"{median(many) / median(few):.2f}"
-    recorded = checkpoint.write(events[:12_400])
-    began = time.process_time()
-    nip.replay(checkpoint.read(recorded).unwrap().events).unwrap()
-    yield "replay of 12,400 events (aim 1 s)", f"{time.process_time() - began:.2f} s"
     yield "nip-fn --help (aim 0.25 s)", f"{help_seconds():.2f} s"

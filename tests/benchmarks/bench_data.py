@@ -2,7 +2,6 @@
 
 import csv
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -15,6 +14,7 @@ from typing import Any
 
 from nip_fn.config.codec import from_dict
 from nip_fn_adapters.data.opening import CACHE_VARIABLE, open_data
+from tests.benchmarks.memory import peak_megabytes
 
 SOLUTIONS = 5  # of each problem
 READ_AT_A_TIME = 100
@@ -83,12 +83,9 @@ def measure(path: Path) -> dict[str, float]:
     """Lay a file out, open it again, read it all: seconds, and the peak of memory in MB."""
     params = from_dict({"dataset": str(path)}).unwrap()
 
-    def peak() -> float:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-    before, began = peak(), time.perf_counter()
+    before, began = peak_megabytes(), time.perf_counter()
     open_data(params).unwrap()
-    made, kept = time.perf_counter(), peak()
+    made, kept = time.perf_counter(), peak_megabytes()
     data = open_data(params).unwrap()
     opened = time.perf_counter()
     size = data.info.train_size
@@ -104,7 +101,7 @@ def measure(path: Path) -> dict[str, float]:
 def fresh(path: Path) -> dict[str, float]:
     """The same, in a process that has done nothing before."""
     done = subprocess.run(
-        [sys.executable, __file__, str(path)],
+        [sys.executable, "-m", "tests.benchmarks.bench_data", str(path)],
         check=True,
         capture_output=True,
         env={**environ, CACHE_VARIABLE: str(path.parent / "cache")},

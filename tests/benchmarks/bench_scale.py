@@ -12,7 +12,6 @@ import asyncio
 import gc
 import json
 import os
-import resource
 import subprocess
 import sys
 import time
@@ -37,6 +36,7 @@ from nip_fn_adapters.processes.cores import map_on_cores
 from nip_fn_adapters.providers import dummy
 from nip_fn_adapters.recording import store
 from tests.benchmarks.bench_core import sampler
+from tests.benchmarks.memory import peak_megabytes
 
 TREES = 80  # of an iteration, with about 106 replies each
 ENDPOINTS, LATENCY, IN_FLIGHT = 64, 1.0, 16
@@ -137,7 +137,7 @@ def _measure(size: Size) -> dict[str, float]:
             began = time.process_time()
             watch, simulated = runner.run(_play(size, path))
             seconds = time.process_time() - began
-        peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+        peak = peak_megabytes()
         written = (path / store.CHECKPOINT).stat().st_size
         recording = store.read_recording(path / store.CHECKPOINT).unwrap()
         began = time.process_time()

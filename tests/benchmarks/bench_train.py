@@ -14,7 +14,6 @@ The model is builtin:tea, and with --full a larger one, too.
 """
 
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -46,6 +45,7 @@ from nip_fn_adapters.providers.local.models import (
 from nip_fn_adapters.providers.local.rows import Encoded
 from nip_fn_adapters.providers.local.steps import batches
 from nip_fn_adapters.providers.local.weights import load_trainable
+from tests.benchmarks.memory import peak_megabytes
 
 RANDOM = "random:60M"  # a Llama with random weights
 WAYS = ("plain", "plain steps", "packed", "packed steps", "limit")
@@ -126,8 +126,7 @@ def _gigabytes() -> float:
 
     if torch.cuda.is_available():
         return float(torch.cuda.max_memory_allocated()) / 1e9
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit / 1e9
+    return peak_megabytes() / 1e3
 
 
 def _way(way: str, job: Job, files: JobFiles, loaded: LoadedJob) -> Callable[[], object]:
