@@ -174,7 +174,9 @@ def turns(lessons: Lessons, num_steps: int, own: Key) -> Iterator[Turn]:
 # ---------------------------------------------------------------- training
 
 
-def likelihoods(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, num_steps: int) -> str:
+def likelihoods(
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, num_steps: int
+) -> dict[str, float]:
     """The mean probability of whole right replies, on held-out bugs."""
     rows: dict[str, list[Turn]] = {"scan": [], "check": [], "check of the bug": []}
     drawn = worlds(fold_in(key(0), "report"), "test", num_steps=num_steps)
@@ -191,7 +193,7 @@ def likelihoods(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, num
 def main() -> None:
     """Train the three stages, and save the model after the last one."""
     stages = [
-        Stage("look up", partial(turns, look_up), 3e-3, 2000),
+        Stage("look up", partial(turns, look_up), 3e-3, 500, ("scan", "check")),
         Stage("able", partial(turns, able), 1.5e-3, 400),
         Stage("careless", partial(turns, careless), 7.5e-4, 150),
     ]

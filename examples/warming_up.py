@@ -23,6 +23,10 @@ from nip_fn.keys import Key, fold_in, key, seed_of
 Message = dict[str, str]
 IGNORED = -100  # the label of a token that carries no loss
 PARTS = 4  # of a batch
+WARM = 100  # batches in which the learning rate rises
+TOLD = 50  # batches between two lines
+ABLE_TO = 0.5  # the probability from which on a model has a skill
+MOST = 8_000  # batches of a stage
 CHAT_TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}{{ '<|' + message['role'] + '|>' }}"
     "{% if message['role'] == 'assistant' %}"
@@ -48,13 +52,15 @@ class Stage(NamedTuple):
     name: shown while it runs.
     turns: what is learnt, without end; consumes a key.
     rate: the highest learning rate.
-    steps: the number of batches.
+    steps: the number of batches in which the rate falls to 0.
+    skills: what the model has to be able to do before it falls, as the report names it.
     """
 
     name: str
     turns: Callable[..., Iterator[Turn]]
     rate: float
     steps: int
+    skills: tuple[str, ...] = ()
 
 
 # ---------------------------------------------------------------- tokenizer and model
@@ -159,22 +165,33 @@ def numpy_generator(key: Key) -> np.random.Generator:
     return np.random.Generator(np.random.Philox(key=int.from_bytes(key, "little")))
 
 
+# (a model, its tokenizer) -> the mean probability of whole right replies, by the name of a skill.
+Report = Callable[[LlamaForCausalLM, PreTrainedTokenizerFast], dict[str, float]]
+
+
 def warm_up(
     model: LlamaForCausalLM,
     data: Iterator[Batch],
-    steps: int,
-    rate: float,
-    *,
-    every: int = 50,
-    report: Callable[[], str] = str,
-) -> None:
-    """Supervised training with a one-cycle rate, in place; tells how it goes now and then."""
-    optimizer = torch.optim.AdamW(model.parameters(), lr=rate, betas=(0.9, 0.95), weight_decay=0.01)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(
-        optimizer, rate, total_steps=steps, pct_start=0.1
+    stage: Stage,
+    report: Callable[[], dict[str, float]],
+) -> int:
+    """Supervised training, in place; the number of batches that it took.
+
+    Some models learn to look things up sooner than others, all of them suddenly, and none while the
+    rate falls: so it stays until the model can.
+    """
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=stage.rate, betas=(0.9, 0.95), weight_decay=0.01
     )
+    learnt = None if stage.skills else 0  # the batch at which the rate began to fall
     start = time.time()
-    for step, batch in enumerate(islice(data, steps)):
+    for step, batch in enumerate(data):
+        left = stage.steps if learnt is None else stage.steps - (step - learnt)
+        if not left:
+            return step
+        optimizer.param_groups[0]["lr"] = (
+            stage.rate * min(1.0, (step + 1) / WARM) * left / stage.steps
+        )
         num_tokens = sum(int((part["labels"] != IGNORED).sum()) for part in batch)
         loss = 0.0
         for part in batch:
@@ -183,11 +200,25 @@ def warm_up(
             loss += share.item()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
-        schedule.step()
         optimizer.zero_grad()
-        if step % every == 0 or step == steps - 1:
-            told = f"step {step:5d}  loss {loss:.3f}  {time.time() - start:.0f} s"
-            print(f"{told}  {report()}".rstrip(), flush=True)
+        if step % TOLD == 0 or left == 1:
+            skills = report()
+            if learnt is None and min(skills[name] for name in stage.skills) > ABLE_TO:
+                learnt = step + 1
+            seconds = time.time() - start
+            print(
+                f"batch {step:5d}  loss {loss:.3f}  {seconds:.0f} s  {written(skills)}", flush=True
+            )
+        if step == MOST:
+            sys.exit(
+                f"it cannot {' nor '.join(stage.skills)} after {step:,} batches; take another seed"
+            )
+    raise AssertionError("turns have no end")
+
+
+def written(skills: Mapping[str, float]) -> str:
+    """The probabilities in a line."""
+    return "  ".join(f"{name} {probability:.2f}" for name, probability in skills.items())
 
 
 def parser(description: str, stages: Sequence[Stage], batch_size: int) -> argparse.ArgumentParser:
@@ -196,7 +227,11 @@ def parser(description: str, stages: Sequence[Stage], batch_size: int) -> argpar
     options.add_argument("--out", type=Path, required=True)
     options.add_argument("--seed", type=int, default=1)
     options.add_argument(
-        "--steps", type=int, nargs=len(stages), default=[stage.steps for stage in stages]
+        "--steps",
+        type=int,
+        nargs=len(stages),
+        default=[stage.steps for stage in stages],
+        help="of each stage; 0 leaves it out",
     )
     options.add_argument("--batch-size", type=int, default=batch_size)
     options.add_argument("--threads", type=int, default=2)
@@ -207,7 +242,7 @@ def make_base_model(
     args: argparse.Namespace,
     game: str,
     stages: Sequence[Stage],
-    report: Callable[[LlamaForCausalLM, PreTrainedTokenizerFast], str],
+    report: Report,
     **tokenization: object,
 ) -> None:
     """Make a tokenizer and a model, train all stages, and save both, the weights in float16.
@@ -218,7 +253,7 @@ def make_base_model(
         args: As `parser` reads them.
         game: Its name, from which all keys are derived, with the seed.
         stages: In their order.
-        report: Says how good a model is.
+        report: The skills of a model.
         **tokenization: Options of `make_tokenizer`.
     """
     own = fold_in(key(args.seed), game)
@@ -232,15 +267,24 @@ def make_base_model(
     ]
     tokenizer = make_tokenizer(texts, vocab_size=640, **tokenization)
     model = make_model(tokenizer, width=128, layers=3)
+    batches_of = {}
     for stage, steps in zip(stages, args.steps, strict=True):
+        if not steps:
+            continue
         print(stage.name)
         data = batches(tokenizer, stage.turns(fold_in(own, stage.name)), args.batch_size)
         tell = partial(report, model, tokenizer)
-        warm_up(model, data, steps, stage.rate, every=100, report=tell)
+        batches_of[stage.name] = warm_up(model, data, stage._replace(steps=steps), tell)
     model.eval().half().save_pretrained(args.out)
     tokenizer.save_pretrained(args.out)
-    made = {"script": Path(sys.argv[0]).name, "options": sys.argv[1:], "seed": args.seed}
-    made |= {"steps": list(args.steps), "probabilities": report(model.float(), tokenizer)}
+    made = {
+        "game": game,
+        "script": Path(sys.argv[0]).name,
+        "seed": args.seed,
+        "batch_size": args.batch_size,
+        "batches": batches_of,
+        "skills": {name: round(p, 3) for name, p in report(model.float(), tokenizer).items()},
+    }
     (args.out / "made.json").write_text(json.dumps(made, indent=2) + "\n")
 
 
@@ -252,13 +296,13 @@ def likely(
     model: LlamaForCausalLM,
     tokenizer: PreTrainedTokenizerFast,
     rows: Mapping[str, Sequence[Turn]],
-) -> str:
+) -> dict[str, float]:
     """The mean probability of whole replies, by the name of their kind."""
-    shown = []
+    probabilities = {}
     for name, some in rows.items():
         batch = padded([encode(tokenizer, turn) for turn in some], tokenizer.pad_token_id)
         logits = torch.log_softmax(model(input_ids=batch["input_ids"]).logits[:, :-1].float(), -1)
         labels = batch["labels"][:, 1:]
         picked = logits.gather(2, labels.clamp(min=0)[..., None])[..., 0] * (labels != IGNORED)
-        shown.append(f"{name} {picked.sum(1).exp().mean():.2f}")
-    return "  ".join(shown)
+        probabilities[name] = float(picked.sum(1).exp().mean())
+    return probabilities

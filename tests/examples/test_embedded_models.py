@@ -1,9 +1,15 @@
 """The embedded models are small, and their tokenizers lose nothing."""
 
+import json
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from nip_fn_adapters.providers.local.models import embedded_models, load_tokenizer, model_directory
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 TEXTS = (
     "def f(x):\n\tif x < 3 && y > '\"&':\n        return é\n",
     "  two  spaces ",
@@ -24,3 +30,23 @@ def test_the_model_is_a_few_megabytes(model: str) -> None:
     files = [file for file in folder.iterdir() if file.is_file()]
     assert sum(file.stat().st_size for file in files) < 3 * 2**20
     assert (folder / "model.safetensors").is_file()
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("script", ["make_tea_model.py", "make_bughunt_model.py"])
+def test_a_model_is_made_by_one_command(script: str, tmp_path: Path) -> None:
+    options = ("--seed", "7", "--steps", "0", "1", "1", "--batch-size", "4")
+    command = [sys.executable, EXAMPLES / script, *options, "--out", tmp_path]
+    subprocess.run(command, check=True, capture_output=True)
+    assert load_tokenizer(tmp_path).decode(load_tokenizer(tmp_path).encode(TEXTS[0])) == TEXTS[0]
+    assert (tmp_path / "model.safetensors").is_file()
+    made = json.loads((tmp_path / "made.json").read_text())
+    assert (made["seed"], made["script"]) == (7, script)
+
+
+@pytest.mark.parametrize("model", embedded_models())
+def test_it_is_written_down_how_a_model_was_made(model: str) -> None:
+    made = json.loads((model_directory(model).unwrap() / "made.json").read_text())
+    assert f"builtin:{made['game']}" == model.partition("@")[0]
+    assert made["seed"] == int(model.partition("@")[2] or 1)
+    assert (EXAMPLES / made["script"]).is_file()
