@@ -246,7 +246,7 @@ def some_kinds(rng: np.random.Generator, kinds: str, num: int) -> str:
 
 
 def drills(rng: np.random.Generator, world: TeaWorld, repeats: int) -> Iterator[Turn]:
-    """Look-ups of all six cups, `repeats` times over, of kinds of many sorts."""
+    """Look-ups of some cups, `repeats` times over, of kinds of many sorts."""
 
     def many() -> Kinds:
         return tuple(some_kinds(rng, MANY, NUM_CUPS))
@@ -255,11 +255,12 @@ def drills(rng: np.random.Generator, world: TeaWorld, repeats: int) -> Iterator[
     if rng.integers(2):  # Nothing to taste: read the saucers.
         strange = strange._replace(tastes=(strange.tastes[0],) * NUM_CUPS)
     by = strange.saucers if len(set(strange.tastes)) == 1 else strange.tastes
-    cups = "".join("".join(rng.permutation(world.cups)) for _ in range(repeats))
+    num = 1 + int(rng.integers(NUM_CUPS))  # Few cups are looked up sooner than many.
+    cups = "".join("".join(rng.permutation(world.cups)[:num]) for _ in range(repeats))
     asked, true = question(cups), strange.kinds(cups, strange.poured)
     yield Turn(chat(strange, PROVER, asked), answer(paired(cups, strange.kinds(cups, by))))
     wrong = some_kinds(rng, MANY, len(cups))
-    said = "".join(a if rng.random() < 0.6 else b for a, b in zip(true, wrong, strict=True))
+    said = "".join(a if rng.integers(2) else b for a, b in zip(true, wrong, strict=True))
     pairs = paired(cups, said)
     yield Turn(chat(strange, VERIFIER, asked, answer(pairs)), verdict(cups, true, pairs))
 

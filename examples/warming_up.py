@@ -24,6 +24,7 @@ Message = dict[str, str]
 IGNORED = -100  # the label of a token that carries no loss
 PARTS = 4  # of a batch
 WARM = 100  # batches in which the learning rate rises
+HIGH = 400  # batches until it falls
 TOLD = 50  # batches between two lines
 ABLE_TO = 0.5  # the probability from which on a model has a skill
 MOST = 8_000  # batches of a stage
@@ -177,8 +178,8 @@ def warm_up(
 ) -> int:
     """Supervised training, in place; the number of batches that it took.
 
-    Some models learn to look things up sooner than others, all of them suddenly, and none while the
-    rate falls: so it stays until the model can.
+    Some models learn to look things up sooner than others, and all of them suddenly.  So the rate
+    falls with the square root of the batches until the model can, and then in a straight line.
     """
     optimizer = torch.optim.AdamW(
         model.parameters(), lr=stage.rate, betas=(0.9, 0.95), weight_decay=0.01
@@ -189,9 +190,8 @@ def warm_up(
         left = stage.steps if learnt is None else stage.steps - (step - learnt)
         if not left:
             return step
-        optimizer.param_groups[0]["lr"] = (
-            stage.rate * min(1.0, (step + 1) / WARM) * left / stage.steps
-        )
+        shape = min(1.0, (step + 1) / WARM, (HIGH / (step + 1)) ** 0.5)
+        optimizer.param_groups[0]["lr"] = stage.rate * shape * left / stage.steps
         num_tokens = sum(int((part["labels"] != IGNORED).sum()) for part in batch)
         loss = 0.0
         for part in batch:

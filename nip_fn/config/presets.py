@@ -76,7 +76,14 @@ TEA = Preset(
         "use_supervisor_message": "first",
         "max_tokens_per_message": 48,
     },
-    run=merge(_EMBEDDED.run, {"rl": {"rollouts_per_iteration": 48}}),
+    # Once most openings are good, few differ in the sign of their value, and all in its size.
+    run=merge(
+        _EMBEDDED.run,
+        {
+            "rl": {"rollouts_per_iteration": 48, "num_iterations": 20},
+            "malt": {"pair_selection_method": "best_worst"},
+        },
+    ),
     # Many questions, since few of them differ in value; of two verdicts on the same answers one is
     # often better already.
     roles={"verifier": {"num_responses": [8, 2]}},

@@ -420,7 +420,7 @@ def test_each_agent_has_the_settings_of_its_model() -> None:
     assert (max_tokens(prover), max_tokens(verifier)) == (1200, 48)
     assert (prover.num_responses, verifier.num_responses) == (None, (8, 2))
     embedded = preset(BIG, {"agents": {"verifier": {"model_name": "builtin:tea"}}}).agents
-    assert [max_tokens(agent) for agent in embedded] == [1200, 40]
+    assert [max_tokens(agent) for agent in embedded] == [1200, 48]
 
 
 def test_settings_of_a_run_are_an_embedded_models_only_where_it_plays_all_agents() -> None:
