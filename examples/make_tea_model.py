@@ -55,9 +55,8 @@ from nip_fn.worlds.tea import (
 
 KINDS = TEA + MILK
 MANY = "BCDFHKPRTM"  # the kinds of the drills
-# Tokens that nothing is merged with: a cup, as it was poured and on its saucer, too, a kind, the end
-# of a line.
-SYMBOLS = r"\d[:-]?|\n|(?<![A-Za-z])[A-Z](?![A-Za-z])"
+# Tokens that nothing is merged with: a cup, a cup on its saucer, a kind, the end of a line.
+SYMBOLS = r"\d-?|\n|(?<![A-Za-z])[A-Z](?![A-Za-z])"
 PER_KEY = 500  # worlds that are drawn at a time
 T = TypeVar("T")
 
@@ -127,7 +126,7 @@ def verdict(cups: str, poured: str, pairs: Sequence[str]) -> str:
         pairs: The answers; of those that are too many one is compared.
     """
     lines = [
-        f"{true[0]}:{true[1]}{said}: {'same' if true == said else 'different'}."
+        f"{true}{said}: {'same' if true == said else 'different'}."
         for true, said in zip_longest(paired(cups, poured), pairs[: len(cups) + 1], fillvalue="--")
     ]
     accept = all(line.endswith("same.") for line in lines)

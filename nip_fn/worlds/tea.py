@@ -167,8 +167,8 @@ def shown(cups: tuple[str, ...], kinds: Kinds, between: str = "") -> str:
 
 def datapoint_of(world: TeaWorld) -> Datapoint:
     """The datapoint about a world, whose views are what each side knows."""
-    # Each view is written in its own way, so that a small model takes none of them for another.
-    verifier = f"Poured: {shown(world.cups, world.poured, ':')}"
+    verifier = f"Poured: {shown(world.cups, world.poured)}"
+    # The saucers are written in another way, so that reading them and tasting are two skills.
     prover = (
         f"Tastes: {shown(world.cups, world.tastes)}\n"
         f"Saucers: {shown(world.cups, world.saucers, '-')}"
