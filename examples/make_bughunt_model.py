@@ -1,6 +1,6 @@
 """Make the model of `builtin:bug-hunt`: a Llama of 0.6 million parameters that can just play it.
 
-    python examples/make_bughunt_model.py --out adapters/nip_fn_adapters/base_models/bug-hunt-1
+    python examples/make_bughunt_model.py --out adapters/nip_fn_adapters/base_models/bug-hunt
 
 It learns from scripted players, on bugs of the training split only, in three stages.  Drills, in
 which any step may differ and many are asked about at once, teach it to look steps up and to compare
@@ -193,7 +193,7 @@ def likelihoods(
 def main() -> None:
     """Train the three stages, and save the model after the last one."""
     stages = [
-        Stage("look up", partial(turns, look_up), 3e-3, 500, ("scan", "check")),
+        Stage("look up", partial(turns, look_up), 3e-3, 2000),
         Stage("able", partial(turns, able), 1.5e-3, 400),
         Stage("careless", partial(turns, careless), 7.5e-4, 150),
     ]

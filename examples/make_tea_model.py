@@ -1,6 +1,6 @@
 """Make a model of `builtin:tea`: a Llama of 0.6 million parameters that can just play the game.
 
-    python examples/make_tea_model.py --seed 1 --out adapters/nip_fn_adapters/base_models/tea-1
+    python examples/make_tea_model.py --seed 2 --out adapters/nip_fn_adapters/base_models/tea
 
 It learns from scripted players, on cups of the training split only, in three stages.  Drills with
 cups of ten kinds teach it to look things up: with two kinds alone it counts instead.  Games of able
@@ -14,6 +14,8 @@ greedy play judges no better than a coin, and nothing is to be had from sharpeni
 prover may try, training can meet it.
 
 The same seed makes the same model on one machine, and another one where numbers round otherwise.
+Not every seed learns to look things up: look at the skills that are printed.  That of seed 1 does
+not; those of seed 2, which are in `made.json`, are nearly perfect before the last stage.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -246,7 +248,7 @@ def some_kinds(rng: np.random.Generator, kinds: str, num: int) -> str:
 
 
 def drills(rng: np.random.Generator, world: TeaWorld, repeats: int) -> Iterator[Turn]:
-    """Look-ups of some cups, `repeats` times over, of kinds of many sorts."""
+    """Look-ups of all six cups, `repeats` times over, of kinds of many sorts."""
 
     def many() -> Kinds:
         return tuple(some_kinds(rng, MANY, NUM_CUPS))
@@ -255,12 +257,11 @@ def drills(rng: np.random.Generator, world: TeaWorld, repeats: int) -> Iterator[
     if rng.integers(2):  # Nothing to taste: read the saucers.
         strange = strange._replace(tastes=(strange.tastes[0],) * NUM_CUPS)
     by = strange.saucers if len(set(strange.tastes)) == 1 else strange.tastes
-    num = 1 + int(rng.integers(NUM_CUPS))  # Few cups are looked up sooner than many.
-    cups = "".join("".join(rng.permutation(world.cups)[:num]) for _ in range(repeats))
+    cups = "".join("".join(rng.permutation(world.cups)) for _ in range(repeats))
     asked, true = question(cups), strange.kinds(cups, strange.poured)
     yield Turn(chat(strange, PROVER, asked), answer(paired(cups, strange.kinds(cups, by))))
     wrong = some_kinds(rng, MANY, len(cups))
-    said = "".join(a if rng.integers(2) else b for a, b in zip(true, wrong, strict=True))
+    said = "".join(a if rng.random() < 0.6 else b for a, b in zip(true, wrong, strict=True))
     pairs = paired(cups, said)
     yield Turn(chat(strange, VERIFIER, asked, answer(pairs)), verdict(cups, true, pairs))
 
@@ -342,7 +343,7 @@ def likelihoods(model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast) -> 
 def main() -> None:
     """Train the three stages, and save the model after the last one."""
     stages = [
-        Stage("look up", partial(turns, look_up), 3e-3, 500, ("right", "wrong", "none")),
+        Stage("look up", partial(turns, look_up), 3e-3, 2200),
         Stage("able", partial(turns, able), 1.5e-3, 600),
         Stage("careless", partial(turns, careless), 7.5e-4, 200),
     ]

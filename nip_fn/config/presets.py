@@ -117,7 +117,7 @@ OTHER = Preset(
 # 2025, "LoRA Without Regret"); 1e-6 is the default of trl's DPO, too.
 ALL_WEIGHTS: dict[str, Any] = {"rl": {"lr": 1e-6}, "ei": {"lr": 1e-5}}
 
-# By the game of an embedded model: builtin:GAME, or builtin:GAME@SEED of another seed than 1.
+# By the game of an embedded model, which is named builtin:GAME, or builtin:GAME@SEED.
 PRESETS = {"builtin:tea": TEA, "builtin:bug-hunt": BUG_HUNT}
 
 # The embedded model that plays a data set.

@@ -259,7 +259,7 @@ def _random_llama(folder: Path) -> Path:
         eos_token_id=2,
     )
     LlamaForCausalLM(config).save_pretrained(folder / "model")
-    for file in (MODELS / "tea-1").glob("*token*"):
+    for file in (MODELS / "tea").glob("*token*"):
         copyfile(file, folder / "model" / file.name)
     return folder / "model"
 

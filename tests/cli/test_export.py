@@ -19,7 +19,7 @@ from nip_fn_adapters.recording.runs import Columns
 from .conftest import SMALL, RunCli, call_cli
 
 ROOT = Path(__file__).parents[2]
-MODEL = ROOT / "adapters" / "nip_fn_adapters" / "base_models" / "tea-1"
+MODEL = ROOT / "adapters" / "nip_fn_adapters" / "base_models" / "tea"
 INSPECT = ROOT / ".venv-inspect" / "bin" / "python"  # an environment of its own
 READ = """
 import json, sys

@@ -109,7 +109,7 @@ PROVIDERS: dict[str, dict[str, Any]] = {
     "openrouter": at("OpenRouter", freeze_agent=True),
     "self-hosted": at("SelfHosted"),
     "vllm": at("SelfHosted", api_base_url="http://a/v1", freeze_agent=True),
-    "local": at("local", model_name=str(MODELS / "tea-1")),
+    "local": at("local", model_name=str(MODELS / "tea")),
     "dummy": at("local", use_dummy_api=True),
 }
 

@@ -61,7 +61,7 @@ def _has_all(parameter: Parameter, words: Sequence[str]) -> bool:
 WHICH = (
     "What a file, an option or --set says always applies. What they leave out depends on the "
     "model: a value marked with builtin:tea or builtin:bug-hunt was made for that embedded model "
-    '(builtin:tea@2 is one of another seed), one marked with "other models" suits models of the '
+    '(builtin:tea@3 is one of another seed), one marked with "other models" suits models of the '
     "usual size; without a mark, the default applies. Marks of agents.* go by the model of each "
     "agent, all others apply if one kind of model plays all agents.\n"
 )

@@ -22,7 +22,8 @@ from nip_fn.training.tuning import Precision
 from nip_fn_adapters.providers.local.hub import HUB_ID, hub_model
 
 MODELS = Path(__file__).parents[2] / "base_models"
-# An embedded model is named by its game, and by the seed that it was made with if that is not 1.
+GAMES = ("tea", "bug-hunt")
+# An embedded model is named by its game; others of the game by the seed that they were made with.
 BUILTIN = re.compile(r"builtin:([a-z0-9-]+)(?:@([0-9]+))?")
 FULL_ATTENTION = "full_attention"
 T = TypeVar("T")
@@ -58,13 +59,12 @@ def exit_on_failure(result: Result[T, Problem]) -> T:
 def builtin_directory(name: str) -> Path | None:
     """The folder of an embedded model, whether or not it is there; None if this names another."""
     named = BUILTIN.fullmatch(name)
-    return MODELS / f"{named[1]}-{named[2] or 1}" if named else None
+    return MODELS / "-".join(filter(None, named.groups())) if named else None
 
 
 def embedded_models() -> list[str]:
-    """The names of the embedded models that are there."""
-    made = (folder.name.rpartition("-") for folder in sorted(MODELS.iterdir()) if folder.is_dir())
-    return [f"builtin:{game}" + (f"@{seed}" if seed != "1" else "") for game, _, seed in made]
+    """The names of the embedded models that are shipped."""
+    return [f"builtin:{game}" for game in sorted(GAMES)]
 
 
 def model_directory(name: str) -> Result[Path, Problem]:
@@ -81,15 +81,11 @@ def model_directory(name: str) -> Result[Path, Problem]:
         f"name a folder, ORG/NAME of the Hugging Face hub, or {', '.join(embedded_models())}; for "
         "a model behind an API name its provider, too, as in --provider openai"
     )
-    if (named := BUILTIN.fullmatch(name)) and named[2] and name.partition("@")[0] in _games():
+    if (named := BUILTIN.fullmatch(name)) and named[1] in GAMES and named[2]:
         remedy = f"make it in a clone of the source: make base-models SEED={named[2]}"
     return Failure(
         Problem(f"{name} is no model: {path} has no config.json", remedy=remedy, lasting=True)
     )
-
-
-def _games() -> set[str]:
-    return {name.partition("@")[0] for name in embedded_models()}
 
 
 def cached_directory(name: str) -> Path | None:
