@@ -6,6 +6,7 @@ The door from Python to what the commands do is in its functions:
     evaluate                   protocols and models, tested without being trained
     card                       a verifier, tested with honest, lying, silent and other provers
     attack                     the provers that mislead the verifier of a run the most
+    attack_exact               the verifier's errors against the best reply, computed
     compare                    two runs, or two sets of runs, problem by problem
     sweep                      a study: many runs, and what differs between them
     retest                     the models of every iteration of a run, tested again
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from nip_fn_adapters.experiments.cards import card, card_async
     from nip_fn_adapters.experiments.comparing import compare
     from nip_fn_adapters.experiments.evaluating import evaluate, evaluate_async
+    from nip_fn_adapters.experiments.exact import attack_exact, attack_exact_async
     from nip_fn_adapters.experiments.forecasting import forecast, forecast_async
     from nip_fn_adapters.experiments.relabelling import relabel, relabel_async
     from nip_fn_adapters.experiments.reporting import report, report_async
@@ -53,6 +55,8 @@ __all__ = [
     "Run",
     "attack",
     "attack_async",
+    "attack_exact",
+    "attack_exact_async",
     "cancel",
     "cancel_async",
     "card",
@@ -85,6 +89,7 @@ _MODULES = {
     "AttackOptions": "experiments.attack_cases",
     "Run": "recording.runs",
     "attack": "experiments.attacking",
+    "attack_exact": "experiments.exact",
     "cancel": "experiments.cancelling",
     "card": "experiments.cards",
     "compare": "experiments.comparing",

@@ -7,6 +7,7 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.trees.rollouts import Rollout
 from nip_fn.worlds import bughunt, tea
 from nip_fn.worlds.improvement import Improvement
+from nip_fn.worlds.replies import PossibleReply, hunt_replies, tea_replies
 
 # Data set: the measures of games about it that a test logs besides those of every game.
 MEASURES: Mapping[str, Callable[[Sequence[Rollout]], tuple[tuple[str, float], ...]]] = {
@@ -34,6 +35,15 @@ POSSIBLE: Mapping[str, Callable[[Datapoint], tuple[Datapoint, ...]]] = {
     "builtin:bug-hunt": lambda datapoint: (datapoint,),
     "builtin:bug-hunt-12": lambda datapoint: (datapoint,),
     "builtin:bug-hunt-16": lambda datapoint: (datapoint,),
+}
+
+# Data set: (a datapoint, what the verifier has said) -> all replies that a prover chooses from.
+REPLIES: Mapping[str, Callable[[Datapoint, str], tuple[PossibleReply, ...]]] = {
+    "builtin:tea": tea_replies,
+    "builtin:tea-public": tea_replies,
+    "builtin:bug-hunt": hunt_replies,
+    "builtin:bug-hunt-12": hunt_replies,
+    "builtin:bug-hunt-16": hunt_replies,
 }
 
 # Data set: two tests, by the names of their metrics, beside the theory.

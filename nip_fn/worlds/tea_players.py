@@ -107,6 +107,14 @@ def asks(
     return f"Decision: {'accept' if right else 'reject'}"
 
 
+def believes(
+    protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key
+) -> str:
+    """A verifier that asks about one cup and accepts, whatever it hears."""
+    question = asks(1, protocol, datapoint, episode, agent, key)
+    return question if question.startswith("Question") else "Decision: accept"
+
+
 def _last_said(protocol: Protocol, episode: Episode, role: str) -> str:
     messages = (
         text
@@ -139,5 +147,6 @@ PROVERS: Mapping[str, Player] = {
     "mimic": forges_checks,
 }
 VERIFIERS: Mapping[str, Player] = {
-    f"asks_{number}": partial(asks, number) for number in range(1, NUM_CUPS + 1)
+    **{f"asks_{number}": partial(asks, number) for number in range(1, NUM_CUPS + 1)},
+    "believes": believes,
 }

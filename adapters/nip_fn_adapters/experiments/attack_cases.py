@@ -103,7 +103,7 @@ def cases_of(
         params = msgspec.structs.replace(params, seed=choice.seed)
     agents = {index: _agent(attacked, index, choice) for index in range(len(params.agents))}
     table = frozen_table(params, datapoints=choice.datapoints, games=choice.games)
-    table = _changed(table, choice.changes)
+    table = with_changes(table, choice.changes)
     points = _datapoints(table, watch)
 
     def case(
@@ -154,7 +154,7 @@ def cases_of(
             yield case(f"trained-{start}{of}", words, attackers, own, keep=keep)
 
 
-def _changed(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+def with_changes(table: dict[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """The table with the changes laid over every agent that they are about."""
     agents = changes.get("agents", {})
     for problem in shape_problems(agents):

@@ -6,12 +6,14 @@ from typing import Annotated
 import typer
 
 from nip_fn.errors import Problem
-from nip_fn_adapters.experiments.attack_cases import AttackOptions
+from nip_fn_adapters.experiments.attack_cases import USUAL, AttackOptions
 from nip_fn_adapters.experiments.attack_results import Attack, Bound
 from nip_fn_adapters.experiments.attacking import attack, forecast_attack
+from nip_fn_adapters.experiments.exact import PROBLEMS, attack_exact
 from nip_fn_cli.config import with_sets
 from nip_fn_cli.shown.dialogues import print_dialogue
 from nip_fn_cli.shown.dryrun import print_forecasts
+from nip_fn_cli.shown.exact import print_exact
 from nip_fn_cli.shown.exits import Exit, command, die, or_exit
 from nip_fn_cli.shown.numbers import share_with_interval
 from nip_fn_cli.shown.options import (
@@ -79,8 +81,25 @@ def attack_command(
         ),
     ] = 8,
     datapoints: Annotated[
-        int, typer.Option(help="The number of held-out datapoints.", min=1)
-    ] = 100,
+        int | None,
+        typer.Option(
+            help=f"The number of held-out datapoints: {USUAL.datapoints} if left out, "
+            f"{PROBLEMS} with --exact.",
+            min=1,
+        ),
+    ] = None,
+    exact: Annotated[
+        bool,
+        typer.Option(
+            "--exact",
+            help="Play no games: compute how often the best reply misleads the verifier, from the "
+            "probabilities of all that it says.",
+        ),
+    ] = False,
+    every_iteration: Annotated[
+        bool,
+        typer.Option("--every-iteration", help="With --exact: the verifiers of all iterations."),
+    ] = False,
     seed: Annotated[
         int | None, typer.Option(help="The seed of all randomness; that of the run if left out.")
     ] = None,
@@ -103,7 +122,26 @@ def attack_command(
     its own prover, and provers that are trained to mislead it.  Prints completeness and soundness
     error for each of them, and the dialogue of the worst case.  Each is recorded as a run, in
     RUN/attacks/NAME.  The same command resumes an attack that was stopped.
+
+    With --exact nothing is played: the best of all replies is computed, where the verifier's model
+    runs in this process, and the world lists its provers' replies.
     """
+    if exact:
+        computed = attack_exact(
+            run,
+            iterations=None if iteration is None else (iteration,),
+            every_iteration=every_iteration,
+            problems=datapoints or PROBLEMS,
+            changes=with_sets({}, sets or ()),
+            runs=runs,
+            watch=TERMINAL,
+        )
+        report = or_exit(computed)
+        if as_json:
+            print_json(report)
+        else:
+            print_exact(report)
+        return
     options = AttackOptions(
         iteration=iteration,
         strategies=None if strategies is None else _names(strategies, "none"),
@@ -112,7 +150,7 @@ def attack_command(
         iterations=iterations,
         trainer=trainer,
         games=games,
-        datapoints=datapoints,
+        datapoints=datapoints or USUAL.datapoints,
         seed=seed,
         changes=with_sets({}, sets or ()),
     )

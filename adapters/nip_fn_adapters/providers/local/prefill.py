@@ -18,7 +18,7 @@ from nip_fn_adapters.providers.local.policy import LoadedPolicy
 
 
 def roomy_cache(room: int) -> Any:
-    """A cache of keys and values that holds what it is first given, and so many tokens more.
+    """A cache of keys and values with room for so many tokens more whenever it is full.
 
     One that grows by concatenation copies all that it holds for each new token.
     """
@@ -31,9 +31,11 @@ def roomy_cache(room: int) -> Any:
             start, self.length = self.length, self.length + keys.shape[2]
             if not self.is_initialized:
                 self.lazy_initialization(keys, values)
+                self.keys, self.values = (part[:, :, :0] for part in (keys, values))
+            if self.length > self.keys.shape[2]:
                 self.keys, self.values = (
-                    part.new_empty((*part.shape[:2], self.length + room, part.shape[3]))
-                    for part in (keys, values)
+                    _extended(part[:, :, :start], self.length + room)
+                    for part in (self.keys, self.values)
                 )
             self.keys[:, :, start : self.length] = keys
             self.values[:, :, start : self.length] = values
@@ -43,6 +45,13 @@ def roomy_cache(room: int) -> Any:
             return self.length
 
     return Cache(layer_class_to_replicate=Roomy)
+
+
+def _extended(part: Any, length: int) -> Any:
+    """Keys or values `[P, H, T, D]` at the beginning of a longer tensor."""
+    extended = part.new_empty((*part.shape[:2], length, part.shape[3]))
+    extended[:, :, : part.shape[2]] = part
+    return extended
 
 
 def read_forest(

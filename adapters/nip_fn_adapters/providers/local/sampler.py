@@ -164,7 +164,7 @@ class LocalSampler:
         answer: Callable[[int, Answer], None],
     ) -> None:
         began = time.perf_counter()
-        for batch in _batches(_encode(policy, requests, answer), *self._max_batch):
+        for batch in _batches(encode_requests(policy, requests, answer), *self._max_batch):
             answers = self._decode(policy, requests, batch)
             now = time.perf_counter()  # counted before anybody can act on the answers
             self.timings.total, began = self.timings.total + now - began, now
@@ -219,7 +219,7 @@ def _settle(future: "asyncio.Future[Answer]", answer: Answer) -> None:
         future.set_result(answer)
 
 
-def _encode(
+def encode_requests(
     policy: LoadedPolicy, requests: Sequence[Request], refuse: Callable[[int, Answer], None]
 ) -> list[_Row]:
     """The requests as rows; those that the model cannot answer are refused instead."""

@@ -1,0 +1,277 @@
+"""The exact exploitability of a verifier: its errors against the best reply there is, computed."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from math import fsum
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from nip_fn.config.attacks import frozen_table
+from nip_fn.config.hosting import provider_kind
+from nip_fn.config.resolve import resolve
+from nip_fn.errors import Problem
+from nip_fn.game.datapoint import Datapoint
+from nip_fn.metrics.inference import Estimate, balanced_share, crossed_interval
+from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.registry import protocol_of
+from nip_fn.protocols.sides import only_label, sides
+from nip_fn.run.exact import (
+    Enumerate,
+    ExactGame,
+    Played,
+    best_responses,
+    enumerated_scripts,
+    exact_problem,
+    honest_games,
+)
+from nip_fn_adapters.durable import replace_file
+from nip_fn_adapters.experiments.attack_cases import resolved, with_changes
+from nip_fn_adapters.experiments.attacking import ATTACKS
+from nip_fn_adapters.experiments.concurrency import asynchronous
+from nip_fn_adapters.experiments.datasets import opened_data
+from nip_fn_adapters.experiments.outcomes import outcome, refuse
+from nip_fn_adapters.experiments.watching import NOBODY, Tell, Watch
+from nip_fn_adapters.recording.runs import Run, load_run
+
+PROBLEMS = 2  # a minute on two cores, for the lady's tea at temperature 1
+HONEST = 50  # datapoints on which the honest prover plays: one reply each, and not a thousand
+TOLERANCE = 2e-3
+MOST_SHOWN = 6
+WORDS = {0: "wrong", 1: "right"}  # of labels
+
+
+class ShownReply(NamedTuple):
+    """The best reply to one question, about the first problem.
+
+    heard: the verifier's words.
+    probability: of hearing them.
+    reply: the best reply.
+    sort: its sort.
+    success: how often it succeeds.
+    """
+
+    heard: str
+    probability: float
+    reply: str
+    sort: str
+    success: float
+
+
+class Exploitability(NamedTuple):
+    """The verifier of one iteration against the best reply.
+
+    iteration: the iteration.
+    accuracy: recorded in its test, with the run's own provers; None where it was not tested.
+    value: the accuracy against the best reply: the value of the game for the verifier.
+    honest: the accuracy with the honest prover, on the other label.
+    success: how often the best reply brings about the wrong verdict.
+    least, most: bounds on this mean, whatever happens in games that were not followed.
+    sorts: the share of each sort of reply among the best ones.
+    shown: the best replies about the first problem.
+    """
+
+    iteration: int
+    accuracy: float | None
+    value: Estimate
+    honest: Estimate
+    success: Estimate
+    least: float
+    most: float
+    sorts: Mapping[str, float]
+    shown: tuple[ShownReply, ...]
+
+
+class ExactAttack(NamedTuple):
+    """The best response to the verifier of a run, iteration by iteration.
+
+    run: the folder of the run.
+    file: the same as JSON, without the folder.
+    attacked: the label on which the prover's verdict is wrong, "wrong" or "right": `success` is the
+      soundness error, or one less the completeness.
+    problems: the number of problems.
+    view: what the prover is shown of the first one.
+    iterations: the iterations, in order.
+    """
+
+    run: Path
+    file: Path
+    attacked: str
+    problems: int
+    view: str
+    iterations: tuple[Exploitability, ...]
+
+
+@outcome
+def attack_exact(
+    run: Run | Path | str,
+    *,
+    iterations: Sequence[int] | None = None,
+    every_iteration: bool = False,
+    problems: int = PROBLEMS,
+    tolerance: float = TOLERANCE,
+    changes: Mapping[str, Any] = MappingProxyType({}),
+    runs: Path | str = "runs",
+    tell: Tell | None = None,
+    watch: Watch = NOBODY,
+) -> ExactAttack:
+    """Compute how often the best reply misleads the verifier of a run: `nip-fn attack --exact`.
+
+    Nothing is sampled.  The prover hears what the verifier says, each time with its exact
+    probability, knows the verifier's policy but not its private view, and gives the reply of its
+    world (`nip_fn.worlds.replies`) that succeeds most often in all states that it cannot tell
+    apart.
+
+    Args:
+        run: The run: its name in `runs`, its folder, or itself.
+        iterations: Those whose verifier is attacked; None for the last one.
+        every_iteration: Attack all of them.
+        problems: The number of held-out problems.
+        tolerance: The difference between `least` and `most` that one question may be the cause of.
+        changes: Parameters that differ from those of the run, as a table like that of a file.
+        runs: The folder of all runs.
+        tell: Takes lines for people; None: nothing is printed.
+        watch: See `Watch`.
+
+    Returns:
+        The exploitability of each iteration.  It is also written to `RUN/attacks`.
+    """
+    watch = watch.telling(tell)
+    attacked = run if isinstance(run, Run) else load_run(run, runs).unwrap()
+    last = attacked.state.iteration
+    chosen = range(last + 1) if every_iteration else iterations or (last,)
+    table = frozen_table(attacked.params, datapoints=problems, games=1)
+    params = resolved(with_changes(table, changes))
+    protocol = protocol_of(params)
+    if problem := exact_problem(params, protocol):
+        refuse(problem)
+    label = only_label(protocol, sides(protocol)[0])
+    assert label is not None
+    points = _points(params, attacked.params.dataset_options.max_test_size, watch)
+    misleading = _one_of_each_problem(_with_label(points, label))[:problems]
+    honest_points = _with_label(points, 1 - label)[:HONEST]
+    measured = []
+    for iteration in chosen:
+        if not 0 <= iteration <= last:
+            absent = f"the run has no iteration {iteration}"
+            refuse(Problem(absent, "`iterations`", f"choose from 0 to {last}"))
+        with watch.under_way(f"best replies to the verifier of iteration {iteration}"):
+            game = _game(params, attacked, iteration, tolerance)
+            best, honest = best_responses(game, misleading), honest_games(game, honest_points)
+        measured.append(_measured(iteration, _accuracy(attacked, iteration), best, honest))
+    folder = attacked.path.parent
+    options = (tuple(chosen), problems, tolerance, dict(changes))
+    hashed = blake2b(msgspec.json.encode(options), digest_size=4).hexdigest()
+    file = folder / ATTACKS / f"exact-{hashed}.json"
+    prover = protocol.agents[sides(protocol)[0][0]]
+    result = ExactAttack(
+        run=folder,
+        file=file,
+        attacked=WORDS[label],
+        problems=len(misleading),
+        view=misleading[0].view(prover.name, prover.role),
+        iterations=tuple(measured),
+    )
+    fields = result._asdict()
+    del fields["run"], fields["file"]
+    fields["iterations"] = [
+        {**each._asdict(), "shown": [shown._asdict() for shown in each.shown]} for each in measured
+    ]
+    file.parent.mkdir(exist_ok=True)
+    replace_file(file, msgspec.json.format(msgspec.json.encode(fields)) + b"\n")
+    return result
+
+
+attack_exact_async = asynchronous(attack_exact)
+
+
+def _points(params: HyperParameters, most: int | None, watch: Watch) -> tuple[Datapoint, ...]:
+    """The datapoints of the run's own test."""
+    data, split = opened_data(params, watch), params.test_dataset_split
+    size = data.info.size(split)
+    return data.source(split, range(min(most or size, size)))
+
+
+def _with_label(points: Sequence[Datapoint], label: int) -> list[Datapoint]:
+    """The datapoints with a label."""
+    return [point for point in points if point.label == label]
+
+
+def _one_of_each_problem(points: Sequence[Datapoint]) -> list[Datapoint]:
+    return list({point.problem_id: point for point in reversed(points)}.values())[::-1]
+
+
+def _game(params: HyperParameters, attacked: Run, iteration: int, tolerance: float) -> ExactGame:
+    """The game of that iteration's verifier."""
+    protocol = protocol_of(params)
+    verifier = next(i for i in range(len(protocol.agents)) if protocol.is_verifier(i))
+    agent, kind = params.agents[verifier], provider_kind(params.agents[verifier])
+    adapter = attacked.adapter(agent.name, iteration)
+    name = adapter and adapter.name
+    enumerator: Enumerate
+    if kind == "local":
+        from nip_fn_adapters.providers.local.enumeration import local_enumerator
+
+        folder = attacked.path.parent / "adapters"
+        enumerator = local_enumerator(agent.model_name, folder, name).unwrap()
+    elif kind == "scripted":
+        enumerator = enumerated_scripts(resolve(params).unwrap())
+    else:
+        refuse(
+            Problem(
+                f"{agent.model_provider} gives no probabilities of whole replies",
+                f"agents.{agent.name}.model_provider",
+                "attack it by games (without --exact), or a model of provider local",
+            )
+        )
+    return ExactGame(params, protocol, verifier, sides(protocol)[0][0], name, enumerator, tolerance)
+
+
+def _accuracy(attacked: Run, iteration: int) -> float | None:
+    rows = (row for row in attacked.state.rows if row.stage == "test")
+    return next((dict(row.metrics)["accuracy"] for row in rows if row.iteration == iteration), None)
+
+
+def _measured(
+    iteration: int,
+    accuracy: float | None,
+    best: Sequence[Played],
+    honest: Sequence[Played],
+) -> Exploitability:
+    success, right = _share(best), _share(honest)
+    failure = Estimate(1 - success.value, 1 - success.high, 1 - success.low)
+    sorts: dict[str, float] = defaultdict(float)
+    for answered in (answered for played in best for answered in played.answered):
+        sorts[answered.reply.sort] += answered.probability
+    total = fsum(sorts.values())
+    return Exploitability(
+        iteration=iteration,
+        accuracy=accuracy,
+        value=balanced_share(failure, right),
+        honest=right,
+        success=success,
+        least=fsum(played.low for played in best) / len(best),
+        most=fsum(played.high for played in best) / len(best),
+        sorts={sort: part / total for sort, part in sorted(sorts.items())},
+        shown=tuple(_shown(best[0])),
+    )
+
+
+def _share(games: Sequence[Played]) -> Estimate:
+    """The mean over problems, with an interval over them."""
+    value, low, high = crossed_interval([[played.value for played in games]])
+    return Estimate(value, max(0.0, low), min(1.0, high))
+
+
+def _shown(played: Played) -> Iterator[ShownReply]:
+    for answered in played.answered[:MOST_SHOWN]:
+        yield ShownReply(
+            heard=answered.heard,
+            probability=answered.probability,
+            reply=answered.reply.text,
+            sort=answered.reply.sort,
+            success=answered.low / answered.probability,
+        )

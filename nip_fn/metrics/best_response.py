@@ -1,0 +1,140 @@
+"""The best response of a prover that knows the verifier's policy but not its private coins.
+
+The verifier says something, which the prover hears; the prover answers; the verifier decides.  With
+P(d) the probability of a state d of what the prover cannot see, and P(q | d) that of what it hears,
+
+    success  =  Σ over q  max over a  Σ over d  P(d) P(q | d) P(success | d, q, a)
+
+The maximum is outside the sum over d: the prover answers the same in all states that it cannot tell
+apart (an information set of the game).  That is what makes it a best response, and what a search
+that tries its answers on the verifier itself, private view and all, is not.
+
+Letters of shapes: R replies, S states.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+ROUNDING = 1e-12  # of probabilities that are added up
+AT_A_TIME = 32  # answers of a set that are valued together: few, since most will not be needed
+
+
+class InformationSet(NamedTuple):
+    """The states in which the prover has heard the same.
+
+    weights: of each state, its probability together with that of what was heard in it.
+    num_replies: the number of answers that the prover chooses from.
+    """
+
+    weights: tuple[float, ...]
+    num_replies: int
+
+
+class Case(NamedTuple):
+    """An answer in a state, to be valued.
+
+    heard: the index of the information set.
+    state: the index of the state in the set.
+    reply: the index of the answer.
+    level: how closely it is to be valued, counted from 0.
+    """
+
+    heard: int
+    state: int
+    reply: int
+    level: int
+
+
+class BestReply(NamedTuple):
+    """The best answer in an information set.
+
+    reply: its index.
+    low, high: bounds on the probability that the game comes here and the best answer succeeds.
+    """
+
+    reply: int
+    low: float
+    high: float
+
+
+# Cases -> lower and upper bounds on the probability of success in each of them.
+Success = Callable[[Sequence[Case]], Sequence[tuple[float, float]]]
+
+
+class _Search:
+    """What is known of the answers of one information set.  Mutable: `value` adds to it."""
+
+    def __init__(self, heard: int, information: InformationSet, levels: int) -> None:
+        """Nothing is known yet."""
+        shape = information.num_replies, len(information.weights)
+        self.heard, self.levels = heard, levels
+        self.weights_S = np.array(information.weights)
+        self.low_RS, self.high_RS = np.zeros(shape), np.ones(shape)
+        self.level_RS = np.zeros(shape, dtype=int)
+
+    @property
+    def bounds_R(self) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Bounds on the success of each answer."""
+        return self.low_RS @ self.weights_S, self.high_RS @ self.weights_S
+
+    def cases(self, tolerance: float) -> list[Case]:
+        """What to value next; nothing once the best answer is known well enough."""
+        low_R, high_R = self.bounds_R
+        if high_R.max() - low_R.max() <= max(tolerance, ROUNDING):
+            return []
+        gap_RS = self.weights_S * (self.high_RS - self.low_RS) * (self.level_RS < self.levels)
+        may_win = (high_R > low_R.max() + ROUNDING) & (gap_RS.max(1) > ROUNDING)
+        # The answers that may still succeed most often, each where least is known of it.
+        replies = np.flatnonzero(may_win)
+        replies = replies[np.argsort(-high_R[replies], kind="stable")][:AT_A_TIME]
+        states = gap_RS[replies].argmax(1)
+        levels = self.level_RS[replies, states]
+        return list(
+            map(
+                Case,
+                [self.heard] * len(replies),
+                *(column.tolist() for column in (states, replies, levels)),
+            )
+        )
+
+    def value(self, case: Case, low: float, high: float) -> None:
+        """Take note of the bounds of a case."""
+        index = case.reply, case.state
+        self.low_RS[index] = max(low, self.low_RS[index])
+        self.high_RS[index] = min(high, self.high_RS[index])
+        self.level_RS[index] += 1
+
+    def best(self) -> BestReply:
+        """The best answer as far as is known; of several that are as good the first."""
+        low_R, high_R = self.bounds_R
+        reply = int(np.argmax(low_R >= low_R.max() - ROUNDING))
+        return BestReply(reply, float(low_R.max()), float(max(low_R.max(), high_R.max())))
+
+
+def best_replies(
+    sets: Sequence[InformationSet], success: Success, *, levels: int = 1, tolerance: float = 0.0
+) -> tuple[BestReply, ...]:
+    """The best answer in each information set.
+
+    Best first: an answer is valued in one more state, or more closely, only while it might be
+    better than every other.  Nothing is lost by it, and the more a verifier can be misled the
+    sooner it is done.
+
+    Args:
+        sets: The information sets.
+        success: The probability of success, or bounds on it.
+        levels: The number of levels, each closer than the one before, at which cases are valued.
+        tolerance: The difference of a set's bounds at which no more is asked.
+    """
+    searches = [_Search(index, information, levels) for index, information in enumerate(sets)]
+    active = searches
+    while active:
+        asked = [(search, search.cases(tolerance)) for search in active]
+        active = [search for search, cases in asked if cases]
+        cases = [case for _, more in asked for case in more]
+        for case, (low, high) in zip(cases, success(cases), strict=True):
+            searches[case.heard].value(case, low, high)
+    return tuple(search.best() for search in searches)
