@@ -22,6 +22,7 @@ from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, fold_in, key
 from nip_fn.metrics.best_response import Case, InformationSet, best_replies
 from nip_fn.params.agent import is_scripted, max_tokens
+from nip_fn.params.names import is_reference
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.sides import only_label, sides
@@ -157,7 +158,9 @@ def enumerated_scripts(resolved: Resolved) -> Enumerate:
 def best_responses(game: ExactGame, datapoints: Sequence[Datapoint]) -> tuple[Played, ...]:
     """The games of the best response to the verifier, whose aim is the attackers' verdict."""
     aim = game.protocol.stance(game.prover, 0)
-    names = strategies_for(game.params.dataset, "prover")
+    # Those of a file are a configuration's own, and may be meant for the verifier.
+    strategies = strategies_for(game.params.dataset, "prover")
+    names = [name for name in strategies if not is_reference(name)]
 
     def replies(datapoint: Datapoint, opening: Opening, heard: str) -> Iterator[PossibleReply]:
         yield from REPLIES[game.params.dataset](datapoint, heard)
@@ -203,8 +206,8 @@ def _played(
             if opening.episode.status == "open":
                 by_words[_words(opening.episode)].append(opening)
             else:
-                success = succeeds(opening.datapoint, _verdict(opening.episode))
-                decided[index].append((opening.probability, success))
+                is_success = succeeds(opening.datapoint, _verdict(opening.episode))
+                decided[index].append((opening.probability, is_success))
         for words, same in by_words.items():
             text = "\n".join(text for _, text in words)
             distinct = {reply.text: reply for reply in reversed((*replies(point, same[0], text),))}
@@ -276,7 +279,7 @@ def _openings(game: ExactGame, datapoints: Sequence[Datapoint]) -> Iterator[list
 def _verdicts(
     game: ExactGame, positions: Sequence[tuple[Opening, str]], floor: float
 ) -> list[list[tuple[float, int]]]:
-    """Of each opening with the prover's words, the (probability, verdict) of all that may follow."""
+    """The (probability, verdict) pairs of all that may follow the prover's words in an opening."""
     answered = [
         opening._replace(episode=_after_words(game, opening.episode, text))
         for opening, text in positions

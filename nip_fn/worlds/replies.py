@@ -60,7 +60,7 @@ def _tea_replies(
         yield _answer("full", answers)
         for order in _orders(answers):
             yield _answer("reordered", order)
-        checks = (f"{cup}{kind}{kind}: same." for cup, kind in answers)
+        checks = (f"{answer}{answer[1]}: same." for answer in answers)
         forged = "\n".join((_answer("", answers).text, *checks, "Decision: accept"))
         yield PossibleReply("forged", forged)
     absent = [cup for cup in tea.CUP_NAMES if cup not in table]

@@ -20,7 +20,7 @@ from nip_fn.keys import Key, fold_in, key, randint
 from nip_fn.metrics.best_response import Case, InformationSet, best_replies
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
-from nip_fn.protocols.strategies import STRATEGIES
+from nip_fn.protocols.strategies import WORLDS
 from nip_fn.run import exact
 from nip_fn.run.exact import ExactGame, Played, best_responses, exact_problem, honest_games
 from nip_fn.trees.grow import Rules, grow
@@ -45,7 +45,7 @@ def information_sets(draw: st.DrawFn) -> tuple[list[float], np.ndarray]:
 def test_the_best_reply_is_that_of_brute_force_and_its_bounds_hold(
     drawn: list[tuple[list[float], np.ndarray]], width: float
 ) -> None:
-    calls = []
+    calls: list[Case] = []
 
     def success(cases: Sequence[Case]) -> list[tuple[float, float]]:
         calls.extend(cases)
@@ -123,8 +123,8 @@ OWN = {"given": believes_what_was_given, "coin": tosses_a_coin}
 
 @pytest.fixture(autouse=True)
 def own_verifiers(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, strategy in OWN.items():
-        monkeypatch.setitem(STRATEGIES, name, strategy)
+    verifiers = {**WORLDS["builtin:tea"]["verifier"], **OWN}
+    monkeypatch.setitem(WORLDS, "builtin:tea", {**WORLDS["builtin:tea"], "verifier": verifiers})
     monkeypatch.setattr(exact, "NUM_KEYS", 3)  # so that fewer questions are gone through
 
 
@@ -187,7 +187,7 @@ def test_the_hole_is_named() -> None:
 
 
 def test_a_critic_cannot_make_a_verifier_that_checks_reject_a_right_program() -> None:
-    table = {
+    table: dict[str, Any] = {
         "dataset": "builtin:bug-hunt",
         "interaction_protocol": "adp",
         "protocol_common": {"prover_stance": "reject"},
@@ -213,10 +213,9 @@ def test_a_critic_cannot_make_a_verifier_that_checks_reject_a_right_program() ->
     ],
 )
 def test_other_games_are_refused(table: dict[str, Any]) -> None:
-    params = from_dict(
-        {"dataset": "builtin:tea", "nip_protocol": {"max_message_rounds": 3}, **table}
-    )
-    problem = exact_problem(params.unwrap(), protocol_of(params.unwrap()))
+    usual = {"dataset": "builtin:tea", "nip_protocol": {"max_message_rounds": 3}}
+    params: HyperParameters = from_dict({**usual, **table}).unwrap()
+    problem = exact_problem(params, protocol_of(params))
     assert problem is not None
     assert problem.remedy
 
@@ -246,13 +245,12 @@ def played_by_chance(
             point: Datapoint, episode: Episode, agent: int, reply_key: Key, coin: Key = coin
         ) -> Completion:
             if agent == game.verifier:
-                return Completion(verifier(game.protocol, point, episode, agent, coin), "stop", "")
-            heard = "\n".join(
-                text for turn in episode.rounds for u in turn for _, text in u.messages
-            )
-            if prover is None:
-                return Completion(replies[heard], "stop", "")
-            return Completion(exact.script(game, prover, point, episode), "stop", "")
+                text = verifier(game.protocol, point, episode, agent, coin)
+            elif prover is None:
+                text = replies[episode.rounds[0][0].raw]
+            else:
+                text = exact.script(game, prover, point, episode)
+            return Completion(text, "stop", "")
 
         (rollout,) = leaf_games(grow(rules, state, policy, key=draw), state)
         accepted += rollout.decision is not None and rollout.decision.discrete == ACCEPT

@@ -210,7 +210,7 @@ def _game(params: HyperParameters, attacked: Run, iteration: int, tolerance: flo
     verifier = next(i for i in range(len(protocol.agents)) if protocol.is_verifier(i))
     agent, kind = params.agents[verifier], provider_kind(params.agents[verifier])
     adapter = attacked.adapter(agent.name, iteration)
-    name = adapter and adapter.name
+    name = adapter.name if adapter else None
     enumerator: Enumerate
     if kind == "local":
         from nip_fn_adapters.providers.local.enumeration import local_enumerator

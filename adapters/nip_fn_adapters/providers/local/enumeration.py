@@ -51,9 +51,8 @@ def _enumerator(policy: LoadedPolicy) -> Enumerate:
     def enumerate_all(requests: Sequence[Request], floor: float) -> list[Enumeration]:
         rows = [row.encoded for row in encode_requests(policy, requests, _refuse)]
         # Chats that begin alike share what is read of them; those of one length are not padded.
-        order = sorted(
-            range(len(rows)), key=lambda index: (len(rows[index].tokens), rows[index].tokens)
-        )
+        lengths = [(len(row.tokens), row.tokens) for row in rows]
+        order = sorted(range(len(rows)), key=lengths.__getitem__)
         batches = [order[start : start + MAX_ROWS] for start in range(0, len(order), MAX_ROWS)]
 
         def enumerate_batch(batch: list[int]) -> list[Enumeration]:
@@ -61,10 +60,8 @@ def _enumerator(policy: LoadedPolicy) -> Enumerate:
 
         with ThreadPoolExecutor(os.cpu_count()) as threads:
             replies = chain.from_iterable(threads.map(enumerate_batch, batches))
-            return [
-                reply
-                for _, reply in sorted(zip(chain.from_iterable(batches), replies, strict=True))
-            ]
+            by_index = dict(zip(order, replies, strict=True))
+        return [by_index[index] for index in range(len(rows))]
 
     return enumerate_all
 
@@ -171,7 +168,7 @@ def _next(logits: Any, context: Any, batch: Sequence[DecodeRequest]) -> Any:
 
 
 def _grown(live: _Live, chats: Any, parents: Any, paths: Any, probability: Any) -> _Live:
-    """The paths, sorted by chat, as rows of their chats; each sees what its parent sees, and itself.
+    """The paths, sorted by chat; each sees what its parent sees, and its own new token.
 
     The new tokens are cached behind all others, those of a chat's K paths one after the other.
     """
@@ -193,7 +190,7 @@ def _grown(live: _Live, chats: Any, parents: Any, paths: Any, probability: Any) 
 def _texts(
     policy: LoadedPolicy, num_chats: int, ended: Sequence[tuple[Any, Any, Any]]
 ) -> list[Enumeration]:
-    """The enumeration of each chat, from (its index, tokens, probability) of all paths that ended."""
+    """The enumeration of each chat, from (chat, tokens, probability) of all paths that ended."""
     stops = set(policy.stops)
     totals: list[dict[tuple[str, bool], float]] = [defaultdict(float) for _ in range(num_chats)]
     texts: dict[tuple[int, ...], str] = {}
