@@ -65,7 +65,7 @@ Success = Callable[[Sequence[Case]], Sequence[tuple[float, float]]]
 
 
 class _Search:
-    """What is known of the answers of one information set.  Mutable: `value` adds to it."""
+    """The answers of one information set, as far as they are valued.  Mutable: `value` adds."""
 
     def __init__(self, heard: int, information: InformationSet, levels: int) -> None:
         """Nothing is known yet."""
@@ -81,7 +81,7 @@ class _Search:
         return self.low_RS @ self.weights_S, self.high_RS @ self.weights_S
 
     def cases(self, tolerance: float) -> list[Case]:
-        """What to value next; nothing once the best answer is known well enough."""
+        """The cases to be valued next; none once the best answer is known well enough."""
         low_R, high_R = self.bounds_R
         if high_R.max() - low_R.max() <= max(tolerance, ROUNDING):
             return []

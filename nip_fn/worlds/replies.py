@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.worlds import bughunt, tea
+from nip_fn.worlds.tea_players import with_checks
 
 ALL_ORDERS = 3  # cups, up to which full answers are given in every order
 SILENCE = "Answer: ..."
@@ -60,9 +61,7 @@ def _tea_replies(
         yield _answer("full", answers)
         for order in _orders(answers):
             yield _answer("reordered", order)
-        checks = (f"{answer}{answer[1]}: same." for answer in answers)
-        forged = "\n".join((_answer("", answers).text, *checks, "Decision: accept"))
-        yield PossibleReply("forged", forged)
+        yield PossibleReply("forged", with_checks(_answer("", answers).text))
     absent = [cup for cup in tea.CUP_NAMES if cup not in table]
     for kind in kinds:
         if len(named) > 1:

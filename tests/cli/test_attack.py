@@ -123,3 +123,24 @@ def test_what_cannot_be_done_is_refused_in_one_line(
     assert refused.returncode == 2, refused.stdout
     assert all(word in refused.stderr.splitlines()[-1] for word in words), refused.stderr
     assert not (tmp_path / "runs/a/attacks").exists()
+
+
+def test_the_best_reply_is_computed_and_printed(tmp_path: Path, run_cli: RunCli) -> None:
+    scripts = {"verifier": "asks_1", "prover": "blind"}
+    fields = [
+        f"agents.{agent}.{field}={value}"
+        for agent, script in scripts.items()
+        for field, value in (("model_provider", "scripted"), ("model_name", script))
+    ]
+    sets = [word for field in fields for word in ("--set", field)]
+    done = run_cli("train", *SMALL[:2], "--iterations", 0, *sets, "--run", "scripts")
+    assert done.returncode == 0, done.stderr
+    computed = report(run_cli("attack", "scripts", "--exact", "--datapoints", 1, "--json"))
+    assert computed["iterations"][0]["success"]["value"] == pytest.approx(0.5)
+    shown = run_cli("attack", "scripts", "--exact", "--every-iteration", "--datapoints", 1)
+    assert shown.returncode == 0, shown.stderr
+    assert "50.0% to 50.0%" in shown.stdout
+    assert "Question for Expert:" in shown.stdout
+    other = run_cli("attack", "scripts", "--exact", "--iteration", 3)
+    assert other.returncode != 0
+    assert "no iteration 3" in other.stderr

@@ -201,7 +201,10 @@ def _with_label(points: Sequence[Datapoint], label: int) -> list[Datapoint]:
 
 
 def _one_of_each_problem(points: Sequence[Datapoint]) -> list[Datapoint]:
-    return list({point.problem_id: point for point in reversed(points)}.values())[::-1]
+    by_problem: dict[str, Datapoint] = {}
+    for point in points:
+        by_problem.setdefault(point.problem_id, point)
+    return list(by_problem.values())
 
 
 def _game(params: HyperParameters, attacked: Run, iteration: int, tolerance: float) -> ExactGame:
