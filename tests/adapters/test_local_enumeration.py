@@ -71,7 +71,7 @@ def test_each_reply_has_the_probability_that_a_plain_forward_pass_gives(
     shorter = prompt[:1] + prompt[-8:]  # padded, in one batch with the other
     batch = [DecodeRequest(tokens, (), temperature, 12) for tokens in (prompt, shorter)]
     for asked, enumerated in zip(batch, enumerate_replies(policy, batch, 1e-3), strict=True):
-        assert len(enumerated.replies) > 10
+        assert len(enumerated.replies) > 5
         assert fsum(reply.probability for reply in enumerated.replies) <= 1 + 1e-9
         for reply in enumerated.replies:
             tokens = encode_reply(policy.tokenizer, reply.text)
