@@ -13,13 +13,16 @@ Letters of shapes: R replies, S states.
 """
 
 from collections.abc import Callable, Sequence
+from math import fsum
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 ROUNDING = 1e-12  # of probabilities that are added up
-AT_A_TIME = 32  # answers of a set that are valued together: few, since most will not be needed
+# Valued together: as many as a model answers well at a time, and few, since the others may turn out
+# not to be needed.
+AT_A_TIME, SETS_AT_A_TIME = 32, 8
 
 
 class InformationSet(NamedTuple):
@@ -80,25 +83,31 @@ class _Search:
         """Bounds on the success of each answer."""
         return self.low_RS @ self.weights_S, self.high_RS @ self.weights_S
 
-    def cases(self, tolerance: float) -> list[Case]:
-        """The cases to be valued next; none once the best answer is known well enough."""
+    @property
+    def gap(self) -> float:
+        """The difference between the bounds on the success of the best answer."""
         low_R, high_R = self.bounds_R
-        if high_R.max() - low_R.max() <= max(tolerance, ROUNDING):
-            return []
+        return float(high_R.max() - low_R.max())
+
+    def cases(self) -> list[Case]:
+        """The cases to be valued next; none if the best answer is known."""
+        low_R, high_R = self.bounds_R
         gap_RS = self.weights_S * (self.high_RS - self.low_RS) * (self.level_RS < self.levels)
         may_win = (high_R > low_R.max() + ROUNDING) & (gap_RS.max(1) > ROUNDING)
-        # The answers that may still succeed most often, each where least is known of it.
         replies = np.flatnonzero(may_win)
-        replies = replies[np.argsort(-high_R[replies], kind="stable")][:AT_A_TIME]
-        states = gap_RS[replies].argmax(1)
-        levels = self.level_RS[replies, states]
-        return list(
-            map(
-                Case,
-                [self.heard] * len(replies),
-                *(column.tolist() for column in (states, replies, levels)),
-            )
-        )
+        # Those that may still succeed most often, which lowers the upper bound, and those that have
+        # done so where they were valued, which raises the lower one.
+        valued_R = low_R + self.weights_S.sum() - high_R
+        by_high = replies[np.argsort(-high_R[replies], kind="stable")][:AT_A_TIME]
+        by_low = replies[np.argsort(-(low_R / (valued_R + ROUNDING))[replies], kind="stable")]
+        chosen = np.array(list(dict.fromkeys((*by_high, *by_low[: AT_A_TIME // 8]))), dtype=int)
+        states = gap_RS[chosen].argmax(1)
+        levels = self.level_RS[chosen, states]
+        columns = (column.tolist() for column in (chosen, states, levels))
+        return [
+            Case(self.heard, state, reply, level)
+            for reply, state, level in zip(*columns, strict=True)
+        ]
 
     def value(self, case: Case, low: float, high: float) -> None:
         """Take note of the bounds of a case."""
@@ -120,21 +129,28 @@ def best_replies(
     """The best answer in each information set.
 
     Best first: an answer is valued in one more state, or more closely, only while it might be
-    better than every other.  Nothing is lost by it, and the more a verifier can be misled the
-    sooner it is done.
+    better than every other, and first where most is unknown.  Nothing is lost by it, and the more a
+    verifier can be misled the sooner it is done.
 
     Args:
         sets: The information sets.
         success: The probability of success, or bounds on it.
         levels: The number of levels, each closer than the one before, at which cases are valued.
-        tolerance: The difference of a set's bounds at which no more is asked.
+        tolerance: The sum over all sets of the difference between their bounds at which to stop.
     """
     searches = [_Search(index, information, levels) for index, information in enumerate(sets)]
-    active = searches
-    while active:
-        asked = [(search, search.cases(tolerance)) for search in active]
-        active = [search for search, cases in asked if cases]
-        cases = [case for _, more in asked for case in more]
+    unfinished = set(range(len(sets)))
+    while unfinished:
+        gaps = [search.gap for search in searches]
+        if fsum(gaps) <= tolerance:
+            break
+        widest = sorted(unfinished, key=lambda index: -gaps[index])[:SETS_AT_A_TIME]
+        cases = []
+        for index in widest:
+            more = searches[index].cases()
+            cases += more
+            if not more:
+                unfinished.remove(index)
         for case, (low, high) in zip(cases, success(cases), strict=True):
             searches[case.heard].value(case, low, high)
     return tuple(search.best() for search in searches)

@@ -52,8 +52,8 @@ class ExactGame(NamedTuple):
     verifier, prover: their indices.
     adapter: the adapter that the verifier plays with; None for the base model, or a script.
     enumerate: its replies.
-    tolerance: the difference between the bounds on the success of the best reply to one question,
-        times the probability of the question, at which they are not narrowed any more.
+    tolerance: the mean over problems of the difference between the bounds on the success of the
+        best reply at which they are not narrowed any more.
     """
 
     params: HyperParameters
@@ -231,7 +231,9 @@ def _played(
         for _, _, same, choice in heard
     ]
     answered: list[list[Answered]] = [[] for _ in datapoints]
-    found = best_replies(sets, success, levels=len(VERDICT_FLOORS), tolerance=game.tolerance)
+    found = best_replies(
+        sets, success, levels=len(VERDICT_FLOORS), tolerance=game.tolerance * len(datapoints)
+    )
     for (index, text, same, choice), best in zip(heard, found, strict=True):
         probability = fsum(opening.probability for opening in same)
         answered[index].append(Answered(text, probability, choice[best.reply], best.low, best.high))

@@ -39,7 +39,7 @@ from nip_fn_adapters.recording.runs import Run, load_run
 
 PROBLEMS = 2  # a minute on two cores, for the lady's tea at temperature 1
 HONEST = 50  # datapoints on which the honest prover plays: one reply each, and not a thousand
-TOLERANCE = 2e-3
+TOLERANCE = 0.02
 MOST_SHOWN = 6
 WORDS = {0: "wrong", 1: "right"}  # of labels
 
@@ -130,7 +130,8 @@ def attack_exact(
         iterations: Those whose verifier is attacked; None for the last one.
         every_iteration: Attack all of them.
         problems: The number of held-out problems.
-        tolerance: The difference between `least` and `most` that one question may be the cause of.
+        tolerance: The difference between `least` and `most` at which to stop, apart from what is
+            not enumerated of the verifier's first words.
         changes: Parameters that differ from those of the run, as a table like that of a file.
         runs: The folder of all runs.
         tell: Takes lines for people; None: nothing is printed.
