@@ -37,7 +37,7 @@ NUM_KEYS = 16  # from which a scripted verifier draws one, for the whole game
 
 # The least probability of a reply that is enumerated: of a question, and of a verdict at each level
 # of closeness.  Few answers need the last ones.
-QUESTION_FLOOR = 1e-3
+QUESTION_FLOOR = 0.01
 VERDICT_FLOORS = (0.1, 0.01, 1e-3, 1e-4)
 
 # (requests, floor) -> the replies to each of them, those less likely than the floor left out.

@@ -4,8 +4,8 @@
 what the verifier alone knows: a verifier that is misled by other words is not found out.
 """
 
-from collections.abc import Iterator
-from itertools import islice, permutations, product
+from collections.abc import Iterator, Sequence
+from itertools import combinations, islice, permutations, product
 from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint
@@ -32,12 +32,15 @@ def tea_replies(datapoint: Datapoint, question: str) -> tuple[PossibleReply, ...
     """The answers to a question about cups, on the table or not, each named once.
 
     full: every kind of every cup that is named, in the order of the question
-    partial: every kind of some of them, in that order
-    reordered: full, in every order of up to three cups; of more, reversed, and from the second on
-    repeated: one of them as often as cups are named; the question itself
+    partial: all but some of two full answers, in that order: the kinds by turns, tea or milk first
+    reordered: these two, in every order of up to three cups; of more, reversed and rotated by one
+    repeated: one answer as often as cups are named; the question itself
     absent: a cup that is not on the table; as many of these as cups are named, all of one kind
-    forged: full, with the verifier's comparisons and its verdict
+    forged: the two full answers, with the verifier's comparisons and its verdict
     silent: nothing
+
+    To whoever cannot taste all kinds of some cups look alike, but for the number of each: so two
+    answers stand for all that are not full.
     """
     named = tuple(dict.fromkeys(mark for mark in question if mark in tea.CUP_NAMES))[: tea.NUM_CUPS]
     replies = _tea_replies(tea.world_of(datapoint).cups, named, question)
@@ -51,25 +54,25 @@ def _tea_replies(
     yield PossibleReply("silent", SILENCE)
     yield PossibleReply("repeated", question or SILENCE)
     yield PossibleReply("repeated", f"Answer: {question}")
-    for choice in product((*kinds, ""), repeat=len(named)):
-        answers = [cup + kind for cup, kind in zip(named, choice, strict=True) if kind]
-        if not answers:
-            continue
-        if len(answers) < len(named):
-            yield _answer("partial", answers)
-            continue
-        yield _answer("full", answers)
+    if named:
+        for choice in product(kinds, repeat=len(named)):
+            yield _answer("full", list(map("".join, zip(named, choice, strict=True))))
+    absent = [cup for cup in tea.CUP_NAMES if cup not in table]
+    for first in (0, 1):
+        answers = [cup + kinds[(first + i) % 2] for i, cup in enumerate(named)]
+        for num in range(1, len(answers)):
+            for some in combinations(answers, num):
+                yield _answer("partial", some)
         for order in _orders(answers):
             yield _answer("reordered", order)
-        yield PossibleReply("forged", with_checks(_answer("", answers).text))
-    absent = [cup for cup in tea.CUP_NAMES if cup not in table]
-    for kind in kinds:
-        if len(named) > 1:
-            for cup in named:
-                yield _answer("repeated", [cup + kind] * len(named))
+        if answers:
+            yield PossibleReply("forged", with_checks(_answer("", answers).text))
+        if len(answers) > 1:
+            for pair in answers:
+                yield _answer("repeated", [pair] * len(named))
         for cup in absent:
-            yield _answer("absent", [cup + kind])
-        yield _answer("absent", [cup + kind for cup in absent[: len(named)]])
+            yield _answer("absent", [cup + kinds[first]])
+        yield _answer("absent", [cup + kinds[first] for cup in absent[: len(named)]])
 
 
 def _orders(answers: list[str]) -> Iterator[list[str]]:
@@ -81,7 +84,7 @@ def _orders(answers: list[str]) -> Iterator[list[str]]:
         yield [*answers[1:], answers[0]]
 
 
-def _answer(sort: str, answers: list[str]) -> PossibleReply:
+def _answer(sort: str, answers: Sequence[str]) -> PossibleReply:
     return PossibleReply(sort, f"Answer: {' '.join(answers) or '...'}")
 
 
