@@ -85,6 +85,29 @@ def forges_checks(
     return with_checks(answers(blind, protocol, datapoint, episode, agent, key))
 
 
+def evades(protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key) -> str:
+    """The truth where she can tell; otherwise a guess that is no answer to the question, or nothing.
+
+    Some of the guesses alone, or backwards, or the first of them for all cups, or with forged
+    checks; the question; silence.
+    """
+    if world_of(datapoint).able:
+        return answers(tastes, protocol, datapoint, episode, agent, key)
+    guess = answers(blind, protocol, datapoint, episode, agent, key)
+    pairs = guess.removeprefix("Answer: ").split()
+    num = 1 + randint(fold_in(key, "number"), len(pairs))
+    drawn = sorted(permutation(fold_in(key, "some"), len(pairs))[:num])
+    evasions = (
+        f"Answer: {' '.join(pairs[index] for index in drawn)}",
+        f"Answer: {' '.join(reversed(pairs))}",
+        f"Answer: {' '.join(pairs[:1] * len(pairs))}",
+        with_checks(guess),
+        _last_said(protocol, episode, "verifier") or "...",
+        "...",
+    )
+    return evasions[randint(fold_in(key, "evasion"), len(evasions))]
+
+
 def with_checks(answer: str) -> str:
     """The answer, with the verifier's comparison and verdict written for it."""
     named = answer.removeprefix("Answer: ").split()
@@ -148,6 +171,7 @@ PROVERS: Mapping[str, Player] = {
     "tastes_or_guesses": partial(answers, tastes_or_guesses),
     "answers_one": partial(answers, anything, most=1),
     "saucers": partial(answers, saucers),
+    "evades": evades,
     "mimic": forges_checks,
 }
 VERIFIERS: Mapping[str, Player] = {
