@@ -86,7 +86,7 @@ def forges_checks(
 
 
 def evades(protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key) -> str:
-    """The truth where she can tell; otherwise a guess that is no answer to the question, or nothing.
+    """The truth where she can tell; otherwise a guess that answers another question, or nothing.
 
     Some of the guesses alone, or backwards, or the first of them for all cups, or with forged
     checks; the question; silence.

@@ -133,7 +133,8 @@ def test_the_best_reply_is_computed_and_printed(tmp_path: Path, run_cli: RunCli)
         for field, value in (("model_provider", "scripted"), ("model_name", script))
     ]
     sets = [word for field in fields for word in ("--set", field)]
-    done = run_cli("train", "--dataset", "builtin:tea", "--iterations", 0, *sets, "--run", "scripts")
+    tea = ("--dataset", "builtin:tea", "--iterations", 0)
+    done = run_cli("train", *tea, *sets, "--run", "scripts")
     assert done.returncode == 0, done.stderr
     computed = report(run_cli("attack", "scripts", "--exact", "--datapoints", 1, "--json"))
     assert computed["iterations"][0]["success"]["value"] == pytest.approx(0.5)
