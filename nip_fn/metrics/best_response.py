@@ -124,7 +124,12 @@ class _Search:
 
 
 def best_replies(
-    sets: Sequence[InformationSet], success: Success, *, levels: int = 1, tolerance: float = 0.0
+    sets: Sequence[InformationSet],
+    success: Success,
+    *,
+    levels: int = 1,
+    tolerance: float = 0.0,
+    most: int | None = None,
 ) -> tuple[BestReply, ...]:
     """The best answer in each information set.
 
@@ -137,10 +142,11 @@ def best_replies(
         success: The probability of success, or bounds on it.
         levels: The number of levels, each closer than the one before, at which cases are valued.
         tolerance: The sum over all sets of the difference between their bounds at which to stop.
+        most: The number of cases after which to stop, with the bounds as they are; None: without.
     """
     searches = [_Search(index, information, levels) for index, information in enumerate(sets)]
-    unfinished = set(range(len(sets)))
-    while unfinished:
+    unfinished, num_cases = set(range(len(sets))), 0
+    while unfinished and (most is None or num_cases < most):
         gaps = [search.gap for search in searches]
         if fsum(gaps) <= tolerance:
             break
@@ -151,6 +157,7 @@ def best_replies(
             cases += more
             if not more:
                 unfinished.remove(index)
+        num_cases += len(cases)
         for case, (low, high) in zip(cases, success(cases), strict=True):
             searches[case.heard].value(case, low, high)
     return tuple(search.best() for search in searches)

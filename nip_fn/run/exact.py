@@ -54,6 +54,7 @@ class ExactGame(NamedTuple):
     enumerate: its replies.
     tolerance: the mean over problems of the difference between the bounds on the success of the
         best reply at which they are not narrowed any more.
+    most: replies in a state, for each problem, after which they are not; None: without a limit.
     """
 
     params: HyperParameters
@@ -63,6 +64,7 @@ class ExactGame(NamedTuple):
     adapter: str | None
     enumerate: Enumerate
     tolerance: float
+    most: int | None = None
 
 
 class Opening(NamedTuple):
@@ -231,8 +233,13 @@ def _played(
         for _, _, same, choice in heard
     ]
     answered: list[list[Answered]] = [[] for _ in datapoints]
+    number = len(datapoints)
     found = best_replies(
-        sets, success, levels=len(VERDICT_FLOORS), tolerance=game.tolerance * len(datapoints)
+        sets,
+        success,
+        levels=len(VERDICT_FLOORS),
+        tolerance=game.tolerance * number,
+        most=None if game.most is None else game.most * number,
     )
     for (index, text, same, choice), best in zip(heard, found, strict=True):
         probability = fsum(opening.probability for opening in same)

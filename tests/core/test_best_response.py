@@ -82,6 +82,20 @@ def test_a_tolerance_leaves_bounds_that_hold(
     assert best.high - best.low <= tolerance + 1e-9
 
 
+@given(information_sets(), st.integers(0, 40))
+def test_whoever_stops_early_has_bounds_that_hold(
+    drawn: tuple[list[float], np.ndarray], most: int
+) -> None:
+    weights, values = drawn
+    (best,) = best_replies(
+        [InformationSet(tuple(weights), len(values))],
+        lambda cases: [(values[c.reply, c.state], values[c.reply, c.state]) for c in cases],
+        most=most,
+    )
+    success = (values @ np.array(weights)).max()
+    assert best.low - 1e-9 <= success <= best.high + 1e-9
+
+
 def test_a_reply_that_always_succeeds_is_found_without_valuing_the_others_everywhere() -> None:
     calls: list[Case] = []
 

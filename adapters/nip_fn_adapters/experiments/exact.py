@@ -40,6 +40,7 @@ from nip_fn_adapters.recording.runs import Run, load_run
 PROBLEMS = 2  # a minute on two cores, for the lady's tea at temperature 1
 HONEST = 50  # datapoints on which the honest prover plays: one reply each, and not a thousand
 TOLERANCE = 0.02
+MOST = 5_000  # replies in a state, about each problem, that a model judges
 MOST_SHOWN = 6
 WORDS = {0: "wrong", 1: "right"}  # of labels
 
@@ -113,6 +114,7 @@ def attack_exact(
     every_iteration: bool = False,
     problems: int = PROBLEMS,
     tolerance: float = TOLERANCE,
+    most: int | None = None,
     changes: Mapping[str, Any] = MappingProxyType({}),
     runs: Path | str = "runs",
     tell: Tell | None = None,
@@ -132,6 +134,9 @@ def attack_exact(
         problems: The number of held-out problems.
         tolerance: The difference between `least` and `most` at which to stop, apart from what is
             not enumerated of the verifier's first words.
+        most: The number of replies in a state that the verifier is to judge about each problem,
+            after which to stop whatever the bounds; None for 5,000 if it is a model, and for no
+            limit if it is a script.
         changes: Parameters that differ from those of the run, as a table like that of a file.
         runs: The folder of all runs.
         tell: Takes lines for people; None: nothing is printed.
@@ -160,11 +165,11 @@ def attack_exact(
             absent = f"the run has no iteration {iteration}"
             refuse(Problem(absent, "`iterations`", f"choose from 0 to {last}"))
         with watch.under_way(f"best replies to the verifier of iteration {iteration}"):
-            game = _game(params, attacked, iteration, tolerance)
+            game = _game(params, attacked, iteration, tolerance, most)
             best, honest = best_responses(game, misleading), honest_games(game, honest_points)
         measured.append(_measured(iteration, _accuracy(attacked, iteration), best, honest))
     folder = attacked.path.parent
-    options = (tuple(chosen), problems, tolerance, dict(changes))
+    options = (tuple(chosen), problems, tolerance, most, dict(changes))
     hashed = blake2b(msgspec.json.encode(options), digest_size=4).hexdigest()
     file = folder / ATTACKS / f"exact-{hashed}.json"
     prover = protocol.agents[sides(protocol)[0][0]]
@@ -208,7 +213,9 @@ def _one_of_each_problem(points: Sequence[Datapoint]) -> list[Datapoint]:
     return list(by_problem.values())
 
 
-def _game(params: HyperParameters, attacked: Run, iteration: int, tolerance: float) -> ExactGame:
+def _game(
+    params: HyperParameters, attacked: Run, iteration: int, tolerance: float, most: int | None
+) -> ExactGame:
     """The game of that iteration's verifier."""
     protocol = protocol_of(params)
     verifier = next(i for i in range(len(protocol.agents)) if protocol.is_verifier(i))
@@ -221,6 +228,7 @@ def _game(params: HyperParameters, attacked: Run, iteration: int, tolerance: flo
 
         folder = attacked.path.parent / "adapters"
         enumerator = local_enumerator(agent.model_name, folder, name).unwrap()
+        most = most or MOST
     elif kind == "scripted":
         enumerator = enumerated_scripts(resolve(params).unwrap())
     else:
@@ -231,7 +239,8 @@ def _game(params: HyperParameters, attacked: Run, iteration: int, tolerance: flo
                 "attack it by games (without --exact), or a model of provider local",
             )
         )
-    return ExactGame(params, protocol, verifier, sides(protocol)[0][0], name, enumerator, tolerance)
+    prover = sides(protocol)[0][0]
+    return ExactGame(params, protocol, verifier, prover, name, enumerator, tolerance, most)
 
 
 def _accuracy(attacked: Run, iteration: int) -> float | None:
