@@ -91,12 +91,11 @@ def test_a_coin_in_place_of_the_reward_teaches_nothing(run_cli: RunCli, tmp_path
 def test_a_prover_that_sees_the_private_coins_learns_to_fool(
     run_cli: RunCli, tmp_path: Path
 ) -> None:
-    """In public the saucers tell her what to say, so soundness is lost, and accuracy with it."""
+    """In public the saucers tell her what to say, so whom to believe cannot be learnt."""
     run_cli(
         "train", f"--runs={tmp_path}", "--run=public", "--dataset=builtin:tea-public",
         "--iterations=8", "--seed=1",
     )  # fmt: skip
     test = last_test(tmp_path / "public")
     assert test["tea.told.blind"] > 2 * test["tea.fisher"]
-    assert 1 - test["accuracy_0"] > 0.75
     assert test["accuracy"] < 0.6
