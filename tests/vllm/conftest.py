@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 from returns.result import Failure
 
+from nip_fn.training.rows import preference
 from nip_fn.training.tuning import Job
 from nip_fn_adapters.serving.settings import FleetSettings, find_vllm
 
@@ -52,7 +53,7 @@ def trained(command: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) 
     """Trained by trl and peft, in child processes."""
     run = tmp_path_factory.mktemp("run")
     job = replace(make_job(Path(MODEL)), learning_rate=2e-2)
-    rows = tuple(replace(row, chosen=REJECTED, rejected=CHOSEN) for row in job.rows)
+    rows = tuple(preference(row.prompt, REJECTED, CHOSEN) for row in job.rows)
     other = replace(job, name="prover-0", group="prover", rows=rows)
     first, second = (str(answer.unwrap().adapter) for answer in tune(run, job, other))
     return Trained(run / "adapters", first, second, job)
