@@ -61,9 +61,8 @@ bench: .venv/.ready
 learn: .venv/.ready
 	$(BIN)/nip-fn sweep examples/learning.toml
 
-# The embedded models, made anew from scripted players with another seed: builtin:tea@3,
-# builtin:bug-hunt@3.  Half an hour on two cores.
-SEED ?= 3
+# Further embedded models, from scripted players and another seed: builtin:tea@4, builtin:bug-hunt@4.
+SEED ?= 4
 base-models: .venv/.ready
 	$(BIN)/python examples/make_tea_model.py --seed $(SEED) --out $(MODELS)/tea-$(SEED)
 	$(BIN)/python examples/make_bughunt_model.py --seed $(SEED) --out $(MODELS)/bug-hunt-$(SEED)

@@ -7,6 +7,8 @@ which any step may differ and many are asked about at once, teach it to look ste
 them.  Games of able players teach it the game.  Games of careless players then spread its behaviour
 and make the most careless the most likely: the critic names any step, the verifier decides by a
 coin.  So greedy play judges no better than one, and nothing is to be had from sharpening.
+
+The model that is shipped was made by an earlier version of this script, from smaller weights.
 """
 
 from collections.abc import Callable, Iterator

@@ -51,6 +51,7 @@ from nip_fn.worlds.tea import (
     TEA,
     Kinds,
     TeaWorld,
+    answer,
     datapoint_of,
     worlds,
 )
@@ -107,11 +108,6 @@ CARELESS = Habits(
 def question(cups: str) -> str:
     """A question about cups."""
     return f"Question for Expert: {cups}"
-
-
-def answer(pairs: Sequence[str]) -> str:
-    """The answer that says of each cup what it is."""
-    return f"Answer: {' '.join(pairs) or '...'}"
 
 
 def paired(cups: str, kinds: str) -> list[str]:

@@ -22,6 +22,7 @@ from nip_fn.keys import Key, fold_in, key, seed_of
 
 Message = dict[str, str]
 IGNORED = -100  # the label of a token that carries no loss
+APART = r"\d|\n"  # digits and line ends are tokens of their own
 PARTS = 4  # of a batch
 TOLD = 100  # batches between two lines
 CHAT_TEMPLATE = (
@@ -31,9 +32,6 @@ CHAT_TEMPLATE = (
     "{% else %}{{ message['content'] + eos_token }}{% endif %}"
     "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-
-
-APART = r"\d|\n"  # digits and line ends are tokens of their own
 
 
 class Turn(NamedTuple):
@@ -139,11 +137,12 @@ Batch = list[dict[str, torch.Tensor]]  # in parts
 def batches(
     tokenizer: PreTrainedTokenizerFast, turns: Iterator[Turn], size: int
 ) -> Iterator[Batch]:
-    """Batches of encoded turns, in parts of like length."""
-    while some := [encode(tokenizer, turn) for turn in islice(turns, size)]:
-        some.sort(key=lambda encoded: len(encoded[0]))
-        part = -(-size // PARTS)
-        yield [padded(some[i : i + part], tokenizer.pad_token_id) for i in range(0, size, part)]
+    """Batches of turns, which have no end, encoded, in parts of like length."""
+    part = -(-size // PARTS)
+    while True:
+        rows = [encode(tokenizer, turn) for turn in islice(turns, size)]
+        rows.sort(key=lambda row: len(row[0]))
+        yield [padded(rows[i : i + part], tokenizer.pad_token_id) for i in range(0, size, part)]
 
 
 def padded(rows: Sequence[tuple[list[int], list[int]]], pad: int) -> dict[str, torch.Tensor]:

@@ -1,6 +1,6 @@
 """The environment: `reset`, `movers`, `play_round`, pure functions over a frozen `Episode`."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -59,6 +59,14 @@ class Episode(msgspec.Struct, frozen=True):
 def reset(datapoint: Datapoint, key: Key) -> Episode:
     """A new game about the datapoint; `key` is consumed by the game's schedule."""
     return Episode(key=key, label=datapoint.label, stance=datapoint.stance)
+
+
+def final_decision(status: Status, rounds: Sequence[Round]) -> Decision | None:
+    """The decision that ended a game; None if it ended otherwise."""
+    if status != "decided":
+        return None
+    last = (utterance.decision for turn in rounds[-1:] for utterance in turn)
+    return next((decision for decision in last if decision is not None), None)
 
 
 def movers(protocol: Protocol, episode: Episode) -> tuple[Move, ...]:

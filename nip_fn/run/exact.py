@@ -16,18 +16,18 @@ from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import NO_DECISION
 from nip_fn.game.enumeration import Enumeration, LikelyReply
-from nip_fn.game.episode import Episode, Utterance, arrive, movers, reset
+from nip_fn.game.episode import Episode, Utterance, arrive, final_decision, movers, reset
 from nip_fn.game.protocol import Protocol
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, fold_in, key
 from nip_fn.metrics.best_response import Case, InformationSet, best_replies
-from nip_fn.params.agent import is_scripted, max_tokens
+from nip_fn.params.agent import is_scripted
 from nip_fn.params.names import is_reference
 from nip_fn.params.run import HyperParameters
-from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.sides import only_label, sides
 from nip_fn.protocols.strategies import scripted_reply, strategies_for
-from nip_fn.run.request import Request, scripted_completions
+from nip_fn.run.opponents import Script
+from nip_fn.run.request import Request, request_in, scripted_completions
 from nip_fn.trees.attempts import after_attempt, parser
 from nip_fn.trees.node import Slot
 from nip_fn.worlds import POSSIBLE, REPLIES
@@ -346,28 +346,17 @@ def _with_attempts(
 
 def _request(game: ExactGame, opening: Opening) -> Request:
     """The request for the verifier's reply."""
-    params, agent = game.params, game.params.agents[game.verifier]
-    move = movers(game.protocol, opening.episode)[0]
-    tested = params.text_rl.test_temperature
-    script = agent.model_name if is_scripted(agent) else None
-    position = opening.datapoint, opening.episode
-    return Request(
+    agent = game.params.agents[game.verifier]
+    return request_in(
+        game.params,
+        game.protocol,
+        opening.datapoint,
+        opening.episode,
+        game.verifier,
         model=agent.model_name,
-        adapter=game.adapter,
-        # Scripts read the position itself.
-        chat=() if script else build_chat(params, game.protocol, *position, game.verifier),
+        playing=Script(agent.model_name) if is_scripted(agent) else game.adapter,
         keys=opening.keys,
-        temperature=agent.temperature if tested is None else tested,
-        top_p=agent.top_p if tested is None else None,
-        repetition_penalty=agent.repetition_penalty,
-        max_tokens=max_tokens(agent),
-        agent=agent.name,
-        is_verifier=True,
-        headers=game.protocol.headers(move),
-        decisions=(),
-        datapoint=opening.datapoint,
-        episode=opening.episode,
-        script=script,
+        is_test=True,
     )
 
 
@@ -378,8 +367,7 @@ def _words(episode: Episode) -> tuple[tuple[int, str], ...]:
 
 def _verdict(episode: Episode) -> int:
     """The discrete decision that ended the game; `NO_DECISION` if it ended otherwise."""
-    decisions = (said.decision for said in episode.rounds[-1] if said.decision)
-    decision = next(decisions, None) if episode.status == "decided" else None
+    decision = final_decision(episode.status, episode.rounds)
     return decision.discrete if decision else NO_DECISION
 
 

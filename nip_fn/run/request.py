@@ -11,10 +11,12 @@ from nip_fn.game.chat import Chat
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import SPECTRA, SpectrumName
 from nip_fn.game.episode import Episode, may_decide, movers
+from nip_fn.game.protocol import Protocol
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key
 from nip_fn.params.agent import max_tokens
 from nip_fn.params.names import look_up
+from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.strategies import scripted_reply
 from nip_fn.run.events import SampleReplies
@@ -67,20 +69,57 @@ def request(state: RunState, effect: SampleReplies) -> Request:
     agent, protocol = state.params.agents[index], state.protocol
     group, game = group_of(state.groups, index), grown.forest[effect.tree]
     _, episode = node_at(game.root, episode_of(grown, effect.tree), path)
-    move = next(move for move in movers(protocol, episode) if move.agent == index)
-    decides = may_decide(protocol, len(episode.rounds), index)
-    datapoint = grown.datapoints[game.datapoint_index]
-    playing = player(state, game.key, index)
-    tested = state.params.text_rl.test_temperature if grown.name == "test" else None
-    return Request(
+    return request_in(
+        state.params,
+        protocol,
+        grown.datapoints[game.datapoint_index],
+        episode,
+        index,
         model=group.model,
-        adapter=None if isinstance(playing, Script) else playing,
-        chat=build_chat(state.params, protocol, datapoint, episode, index),
+        playing=player(state, game.key, index),
         # From the places of the replies alone, so siblings get the same keys whether a provider
         # takes one request for all of them or one for each.
         keys=tuple(
             reply_key(game.key, path, agent.name, reply_index, attempt) for reply_index in indices
         ),
+        is_test=grown.name == "test",
+    )
+
+
+def request_in(
+    params: HyperParameters,
+    protocol: Protocol,
+    datapoint: Datapoint,
+    episode: Episode,
+    index: int,
+    *,
+    model: str,
+    playing: str | Script | None,
+    keys: tuple[Key, ...],
+    is_test: bool,
+) -> Request:
+    """The request for replies of an agent whose turn it is.
+
+    Args:
+        params: Of the run.
+        protocol: The game.
+        datapoint: What it is about.
+        episode: The position.
+        index: The agent's.
+        model: The base model.
+        playing: Its adapter, None for none; or a script in its place.
+        keys: One for each reply.
+        is_test: True for the temperature of tests.
+    """
+    agent = params.agents[index]
+    move = next(move for move in movers(protocol, episode) if move.agent == index)
+    decides = may_decide(protocol, len(episode.rounds), index)
+    tested = params.text_rl.test_temperature if is_test else None
+    return Request(
+        model=model,
+        adapter=None if isinstance(playing, Script) else playing,
+        chat=build_chat(params, protocol, datapoint, episode, index),
+        keys=keys,
         temperature=agent.temperature if tested is None else tested,
         top_p=agent.top_p if tested is None else None,
         repetition_penalty=agent.repetition_penalty,
@@ -95,7 +134,7 @@ def request(state: RunState, effect: SampleReplies) -> Request:
         episode=episode,
         script=playing.strategy if isinstance(playing, Script) else None,
         extra_fields=agent.extra_request_fields,
-        record_tokens=state.params.text_rl.record_tokens,
+        record_tokens=params.text_rl.record_tokens,
     )
 
 

@@ -50,10 +50,8 @@ def fork_problem(recorded: HyperParameters, requested: HyperParameters) -> Probl
 
 def _grow_alike(recorded: HyperParameters, requested: HyperParameters) -> bool:
     """True if the trainers of both grow the same trees from the first iteration on."""
-    return {
-        recorded.trainer,
-        requested.trainer,
-    } <= TREE_TRAINERS and not requested.malt.num_initial_ei_iterations
+    trainers = {recorded.trainer, requested.trainer}
+    return trainers <= TREE_TRAINERS and not requested.malt.num_initial_ei_iterations
 
 
 def stage_of(params: HyperParameters, address: str) -> ParameterStage:

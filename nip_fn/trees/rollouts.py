@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import Decision
-from nip_fn.game.episode import Round
+from nip_fn.game.episode import Round, final_decision
 from nip_fn.game.protocol import Protocol, Status
 from nip_fn.keys import Key, fold_in
 from nip_fn.trees.grow import Policy, Rules, batched, grow_many
@@ -32,10 +32,7 @@ class Rollout(NamedTuple):
     @property
     def decision(self) -> Decision | None:
         """The decision that ended the game; None if it ended otherwise."""
-        if self.status != "decided":
-            return None
-        last = (utterance.decision for turn in self.rounds[-1:] for utterance in turn)
-        return next((decision for decision in last if decision is not None), None)
+        return final_decision(self.status, self.rounds)
 
     @property
     def returns(self) -> tuple[float, ...]:

@@ -32,9 +32,9 @@ CARD_PROVERS: Mapping[str, tuple[str, ...]] = {
 POSSIBLE: Mapping[str, Callable[[Datapoint], tuple[Datapoint, ...]]] = {
     "builtin:tea": tea.possible,
     "builtin:tea-public": partial(tea.possible, public=True),
-    "builtin:bug-hunt": lambda datapoint: (datapoint,),
-    "builtin:bug-hunt-12": lambda datapoint: (datapoint,),
-    "builtin:bug-hunt-16": lambda datapoint: (datapoint,),
+    "builtin:bug-hunt": bughunt.possible,
+    "builtin:bug-hunt-12": bughunt.possible,
+    "builtin:bug-hunt-16": bughunt.possible,
 }
 
 # Data set: (a datapoint, what the verifier has said) -> all replies that a prover chooses from.

@@ -150,6 +150,11 @@ def datapoint_of(world: HuntWorld) -> Datapoint:
     )
 
 
+def possible(datapoint: Datapoint) -> tuple[Datapoint, ...]:
+    """All datapoints of which the prover sees what it sees of this one: both sides see all."""
+    return (datapoint,)
+
+
 def world_of(datapoint: Datapoint) -> HuntWorld:
     """The world that a datapoint is about, read from its views."""
     _, _, steps = datapoint.view("verifier").partition(": ")

@@ -13,7 +13,7 @@ from nip_fn.worlds import bughunt, tea
 from nip_fn.worlds.tea_players import with_checks
 
 ALL_ORDERS = 3  # cups, up to which full answers are given in every order
-SILENCE = "Answer: ..."
+SILENCE = tea.answer(())
 TEA_SORTS = ("full", "partial", "silent", "reordered", "repeated", "absent", "forged")
 
 
@@ -66,7 +66,7 @@ def _tea_replies(
         for order in _orders(answers):
             yield _answer("reordered", order)
         if answers:
-            yield PossibleReply("forged", with_checks(_answer("", answers).text))
+            yield PossibleReply("forged", with_checks(tea.answer(answers)))
         if len(answers) > 1:
             for pair in answers:
                 yield _answer("repeated", [pair] * len(named))
@@ -85,7 +85,7 @@ def _orders(answers: list[str]) -> Iterator[list[str]]:
 
 
 def _answer(sort: str, answers: Sequence[str]) -> PossibleReply:
-    return PossibleReply(sort, f"Answer: {' '.join(answers) or '...'}")
+    return PossibleReply(sort, tea.answer(answers))
 
 
 def hunt_replies(datapoint: Datapoint, question: str) -> tuple[PossibleReply, ...]:

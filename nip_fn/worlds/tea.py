@@ -15,7 +15,7 @@ saucers, which the prover sees, tell how the cups were poured, and the proof is 
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import count, islice
 from math import comb
@@ -163,6 +163,15 @@ def shown(cups: tuple[str, ...], kinds: Kinds, between: str = "") -> str:
     '0T 2M'
     """
     return " ".join(f"{cup}{between}{kind}" for cup, kind in zip(cups, kinds, strict=True))
+
+
+def answer(pairs: Iterable[str]) -> str:
+    """The answer that says of each cup what it is.
+
+    >>> answer(["0T", "2M"])
+    'Answer: 0T 2M'
+    """
+    return f"Answer: {' '.join(pairs) or '...'}"
 
 
 def datapoint_of(world: TeaWorld) -> Datapoint:

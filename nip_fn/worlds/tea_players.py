@@ -8,7 +8,7 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode
 from nip_fn.game.protocol import Protocol
 from nip_fn.keys import Key, fold_in, permutation, randint
-from nip_fn.worlds.tea import MILK, NUM_CUPS, NUM_EACH, TEA, TeaWorld, world_of
+from nip_fn.worlds.tea import MILK, NUM_CUPS, NUM_EACH, TEA, TeaWorld, answer, world_of
 
 # (the world, the cups asked about, key) -> what the prover says each of them is.
 Says = Callable[[TeaWorld, str, Key], str]
@@ -75,7 +75,7 @@ def answers(
     world = world_of(datapoint)
     cups = _named(world, _last_said(protocol, episode, "verifier"))[:most]
     pairs = zip(cups, says(world, cups, key), strict=True)
-    return f"Answer: {' '.join(map(''.join, pairs)) or '...'}"
+    return answer(map("".join, pairs))
 
 
 def forges_checks(
@@ -98,9 +98,9 @@ def evades(protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: in
     num = 1 + randint(fold_in(key, "number"), len(pairs))
     drawn = sorted(permutation(fold_in(key, "some"), len(pairs))[:num])
     evasions = (
-        f"Answer: {' '.join(pairs[index] for index in drawn)}",
-        f"Answer: {' '.join(reversed(pairs))}",
-        f"Answer: {' '.join(pairs[:1] * len(pairs))}",
+        answer(pairs[index] for index in drawn),
+        answer(reversed(pairs)),
+        answer(pairs[:1] * len(pairs)),
         with_checks(guess),
         _last_said(protocol, episode, "verifier") or "...",
         "...",
@@ -108,11 +108,11 @@ def evades(protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: in
     return evasions[randint(fold_in(key, "evasion"), len(evasions))]
 
 
-def with_checks(answer: str) -> str:
+def with_checks(guess: str) -> str:
     """The answer, with the verifier's comparison and verdict written for it."""
-    named = answer.removeprefix("Answer: ").split()
+    named = guess.removeprefix("Answer: ").split()
     checks = [f"{pair}{pair}: same." for pair in named if len(pair) == 2]
-    return "\n".join([answer, *checks, "Decision: accept"])
+    return "\n".join([guess, *checks, "Decision: accept"])
 
 
 def asks(
@@ -128,9 +128,9 @@ def asks(
     if not cups:
         order = permutation(key, NUM_CUPS)
         return f"Question for Expert: {''.join(world.cups[index] for index in order[:number])}"
-    answer = _last_said(protocol, episode, "prover")
+    heard = _last_said(protocol, episode, "prover")
     pairs = zip(cups, world.kinds(cups, world.poured), strict=True)
-    right = all(_told(answer, cup) == kind for cup, kind in pairs)
+    right = all(_told(heard, cup) == kind for cup, kind in pairs)
     return f"Decision: {'accept' if right else 'reject'}"
 
 
@@ -158,9 +158,9 @@ def _named(world: TeaWorld, question: str) -> str:
     return "".join(dict.fromkeys(cup for cup in question if cup in world.cups))
 
 
-def _told(answer: str, cup: str) -> str:
+def _told(words: str, cup: str) -> str:
     """The kind that an answer says a cup is: the letter after its first mention."""
-    return answer.partition(cup)[2][:1]
+    return words.partition(cup)[2][:1]
 
 
 PROVERS: Mapping[str, Player] = {

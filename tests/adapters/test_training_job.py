@@ -22,6 +22,7 @@ from nip_fn_adapters.serving.training import TrainingSettings, run_training
 from nip_fn_adapters.trust import VARIABLE
 
 from ..lazily import torch
+from ..own_losses import KTO
 from . import several_jobs
 from .fake_hub import fake_hub
 from .test_local_packed import LOSSES, make_rows
@@ -127,15 +128,6 @@ def assert_equal(alone: Tuned, shared: Tuned) -> None:
         assert after.after == pytest.approx(before.after, abs=1e-4)
 
 
-# Kahneman-Tversky optimisation without its reference point (Ethayarajh et al. 2024).
-OWN_LOSS = """
-def KTO(scores):
-    xp, weights = scores.xp, scores.weights
-    misfits = 1 / (1 + xp.exp(0.1 * xp.sign(weights) * scores.log_ratios()))
-    return xp.sum(xp.abs(weights) * misfits) / scores.num_replies
-"""
-
-
 class ByEveryLoss(NamedTuple):
     """A job for each loss, and what they leave in one process."""
 
@@ -146,7 +138,7 @@ class ByEveryLoss(NamedTuple):
 @pytest.fixture(scope="module")
 def by_every_loss(model: Path, tmp_path_factory: pytest.TempPathFactory) -> ByEveryLoss:
     folder = tmp_path_factory.mktemp("losses")
-    (folder / "own.py").write_text(OWN_LOSS)
+    (folder / "own.py").write_text(KTO)
     losses: list[Loss] = [*LOSSES.values(), OwnLoss(f"{folder / 'own.py'}:KTO")]
     jobs = [
         replace(

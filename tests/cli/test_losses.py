@@ -11,17 +11,12 @@ from nip_fn.training.losses import LOSSES
 from nip_fn_adapters import load_run
 from nip_fn_adapters.extensions import register
 
+from ..own_losses import KTO
 from .conftest import RunCli, call_cli
 
-# Kahneman-Tversky optimisation without its reference point (Ethayarajh et al. 2024).
-OWN = """
-import nip_fn as nip
-
-def KTO(scores):
-    xp, weights = scores.xp, scores.weights
-    misfits = 1 / (1 + xp.exp(0.1 * xp.sign(weights) * scores.log_ratios()))
-    return xp.sum(xp.abs(weights) * misfits) / scores.num_replies
-
+OWN = (
+    f"import nip_fn as nip\n{KTO}"
+    + """
 def OF_A_PART(scores):
     return -scores.xp.mean(scores.policy)
 
@@ -46,6 +41,7 @@ def update_by(losses, batch, state):
     }
     return nip.Update(rows, state, losses)
 """
+)
 TINY = (
     *("--set", "rl.num_iterations=1", "--set", "rl.rollouts_per_iteration=12"),
     *("--set", "dataset_options.max_test_size=4", "--set", "malt.num_responses_per_timestep=2"),

@@ -27,14 +27,23 @@ def metrics_of(run_cli: RunCli, tmp_path: Path, *options: str) -> dict[str, Any]
     return dict(row.metrics)
 
 
-@pytest.mark.parametrize("temperature", [0, 1])
+@pytest.mark.parametrize(
+    ("model", "temperature"),
+    [
+        ("builtin:tea", 0),
+        ("builtin:tea", 1),
+        ("builtin:tea@3", 0),
+        pytest.param("builtin:tea@3", 1, marks=pytest.mark.exhaustive),
+    ],
+)
 def test_the_untrained_model_judges_no_better_than_a_coin(
-    run_cli: RunCli, tmp_path: Path, temperature: int
+    run_cli: RunCli, tmp_path: Path, model: str, temperature: int
 ) -> None:
     """Greedy play, too: a training that only sharpens must not look like one that teaches."""
     metrics = metrics_of(
         run_cli,
         tmp_path,
+        f"--set=agents._default.model_name={model}",
         f"--set=text_rl.test_temperature={temperature}",
     )
     # 0.5 and three standard errors of 120 games.

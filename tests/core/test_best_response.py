@@ -17,7 +17,7 @@ from nip_fn.game.episode import Episode
 from nip_fn.game.protocol import Protocol
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, fold_in, key, randint
-from nip_fn.metrics.best_response import Case, InformationSet, best_replies
+from nip_fn.metrics.best_response import Case, InformationSet, Success, best_replies
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.strategies import WORLDS
@@ -39,6 +39,11 @@ def information_sets(draw: st.DrawFn) -> tuple[list[float], np.ndarray]:
     weights = draw(st.lists(st.floats(0.01, 1), min_size=states, max_size=states))
     success = draw(st.lists(SHARES, min_size=states * replies, max_size=states * replies))
     return weights, np.array(success).reshape(replies, states)
+
+
+def exactly(values: np.ndarray) -> Success:
+    """The success of each reply in each state, of one set, with bounds that meet."""
+    return lambda cases: [(values[case.reply, case.state],) * 2 for case in cases]
 
 
 @given(st.lists(information_sets(), min_size=1, max_size=4), SHARES)
@@ -74,7 +79,7 @@ def test_a_tolerance_leaves_bounds_that_hold(
     weights, values = drawn
     (best,) = best_replies(
         [InformationSet(tuple(weights), len(values))],
-        lambda cases: [(values[c.reply, c.state], values[c.reply, c.state]) for c in cases],
+        exactly(values),
         tolerance=tolerance,
     )
     most = (values @ np.array(weights)).max()
@@ -89,7 +94,7 @@ def test_whoever_stops_early_has_bounds_that_hold(
     weights, values = drawn
     (best,) = best_replies(
         [InformationSet(tuple(weights), len(values))],
-        lambda cases: [(values[c.reply, c.state], values[c.reply, c.state]) for c in cases],
+        exactly(values),
         most=most,
     )
     success = (values @ np.array(weights)).max()

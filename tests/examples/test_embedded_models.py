@@ -44,7 +44,8 @@ def test_a_model_is_made_by_one_command(script: str, tmp_path: Path) -> None:
     assert (made["seed"], made["script"]) == (7, script)
 
 
-def test_it_is_written_down_how_the_model_of_the_tea_was_made() -> None:
-    made = json.loads((model_directory("builtin:tea").unwrap() / "made.json").read_text())
+@pytest.mark.parametrize("model", ["builtin:tea", "builtin:tea@3"])
+def test_it_is_written_down_how_a_model_of_the_tea_was_made(model: str) -> None:
+    made = json.loads((model_directory(model).unwrap() / "made.json").read_text())
     assert (made["game"], made["script"]) == ("tea", "make_tea_model.py")
     assert len(made["steps"]) == 3

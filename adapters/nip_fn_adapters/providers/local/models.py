@@ -63,8 +63,13 @@ def builtin_directory(name: str) -> Path | None:
 
 
 def embedded_models() -> list[str]:
-    """The names of the embedded models that are shipped."""
-    return [f"builtin:{game}" for game in sorted(GAMES)]
+    """The names of the embedded models that are there."""
+    seeds = {game: sorted(MODELS.glob(f"{game}-[0-9]*")) for game in GAMES}
+    return [
+        f"builtin:{game}{seed}"
+        for game, folders in seeds.items()
+        for seed in ("", *(folder.name.replace(f"{game}-", "@") for folder in folders))
+    ]
 
 
 def model_directory(name: str) -> Result[Path, Problem]:
