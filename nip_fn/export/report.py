@@ -18,7 +18,7 @@ from nip_fn.export.curves import (
 )
 from nip_fn.export.forests import ForestView, view_forests
 from nip_fn.export.games import OutcomesView, TestView, view_outcomes, view_test
-from nip_fn.export.improvements import Cells, cells, improvements_of
+from nip_fn.export.improvements import BestReplies, Cells, cells, improvements_of
 from nip_fn.export.svg import Chart, Series
 from nip_fn.export.views import ONE_PAGE, PageLimits, letters_of
 from nip_fn.params.run import HyperParameters
@@ -62,6 +62,7 @@ def view_run(
     spent: Sequence[Spent],
     *,
     version: str,
+    best_replies: Sequence[BestReplies] = (),
     id: str = "r0",
     limits: PageLimits = ONE_PAGE,
 ) -> RunView:
@@ -72,6 +73,7 @@ def view_run(
         replayed: The run, derived from its recording.
         spent: What it used and cost, by stage.
         version: Of nip-fn, that recorded it.
+        best_replies: The exact attacks of its verifiers.
         id: A prefix of the page's anchors, different for each run on a page.
         limits: The most that the page shows.
     """
@@ -94,7 +96,7 @@ def view_run(
         charts=charts(replayed, spent),
         decisions=tuple(chart for stage in tests[-1:] for chart in decision_charts(stage)),
         accuracy=accuracy_curve(state, name),
-        improvements=tuple(map(cells, improvements_of(state))),
+        improvements=tuple(map(cells, improvements_of(state, best_replies))),
         outcomes=view_outcomes(id, tests, limits),
         forests=view_forests(id, replayed, limits),
         last_test=view_test(id, tests[-1], limits) if tests else None,

@@ -19,8 +19,8 @@ from nip_fn.game.enumeration import Enumeration, LikelyReply
 from nip_fn.game.episode import Episode, Utterance, arrive, final_decision, movers, reset
 from nip_fn.game.protocol import Protocol
 from nip_fn.game.reply import Completion
-from nip_fn.keys import Key, fold_in, key
-from nip_fn.metrics.best_response import Case, InformationSet, best_replies
+from nip_fn.keys import Key, fold_in, key, uniform
+from nip_fn.metrics.best_response import Case, InformationSet, best_replies, systematic_sample
 from nip_fn.params.agent import is_scripted
 from nip_fn.params.names import is_reference
 from nip_fn.params.run import HyperParameters
@@ -55,6 +55,8 @@ class ExactGame(NamedTuple):
     tolerance: the mean over problems of the difference between the bounds on the success of the
         best reply at which they are not narrowed any more.
     most: replies in a state, for each problem, after which they are not; None: without a limit.
+    questions: the number of the verifier's first words that are drawn about each problem, by their
+        probabilities, to stand for all; None for all.
     """
 
     params: HyperParameters
@@ -65,6 +67,7 @@ class ExactGame(NamedTuple):
     enumerate: Enumerate
     tolerance: float
     most: int | None = None
+    questions: int | None = None
 
 
 class Opening(NamedTuple):
@@ -80,6 +83,10 @@ class Opening(NamedTuple):
     datapoint: Datapoint
     probability: float
     keys: tuple[Key, ...]
+
+
+# What the verifier said to the prover, by speaker, and the openings in which it did.
+Heard = tuple[tuple[tuple[int, str], ...], list[Opening]]
 
 
 class Answered(NamedTuple):
@@ -210,7 +217,10 @@ def _played(
             else:
                 is_success = succeeds(opening.datapoint, _verdict(opening.episode))
                 decided[index].append((opening.probability, is_success))
-        for words, same in by_words.items():
+        groups = list(by_words.items())
+        if game.questions is not None:
+            groups = _drawn(groups, game.questions, fold_in(key(game.params.seed), "drawn", index))
+        for words, same in groups:
             text = "\n".join(text for _, text in words)
             distinct = {reply.text: reply for reply in reversed((*replies(point, same[0], text),))}
             heard.append((index, text, same, tuple(reversed(distinct.values()))))
@@ -242,9 +252,28 @@ def _played(
         most=None if game.most is None else game.most * number,
     )
     for (index, text, same, choice), best in zip(heard, found, strict=True):
-        probability = fsum(opening.probability for opening in same)
+        probability = _probability(same)
         answered[index].append(Answered(text, probability, choice[best.reply], best.low, best.high))
     return tuple(map(_summary, datapoints, answered, decided))
+
+
+def _drawn(groups: Sequence[Heard], number: int, draw: Key) -> list[Heard]:
+    """So many of what may be heard, with the probability of all that they stand for."""
+    probabilities = [_probability(same) for _, same in groups]
+    scales = {
+        index: weight / probabilities[index]
+        for index, weight in systematic_sample(probabilities, number, uniform(draw)).items()
+    }
+    return [
+        (words, [o._replace(probability=o.probability * scales[index]) for o in same])
+        for index, (words, same) in enumerate(groups)
+        if index in scales
+    ]
+
+
+def _probability(openings: Iterable[Opening]) -> float:
+    """The probability of any of the openings."""
+    return fsum(opening.probability for opening in openings)
 
 
 def _summary(

@@ -145,3 +145,27 @@ def test_the_best_reply_is_computed_and_printed(tmp_path: Path, run_cli: RunCli)
     other = run_cli("attack", "scripts", "--exact", "--iteration", 3)
     assert other.returncode != 0
     assert "no iteration 3" in other.stderr
+    drawn = report(run_cli("attack", "scripts", "--exact", "--questions", 2, "--json"))
+    assert (drawn["questions"], drawn["problems"]) == (2, 2)
+    assert drawn["iterations"][0]["success"]["value"] == pytest.approx(0.5)
+    for useless in (["--exact", "--strategies", "liar", "--dry-run"], ["--questions", 2]):
+        refused = run_cli("attack", "scripts", *useless)
+        assert refused.returncode == 2
+        assert str(useless[-1 if "--exact" in useless else 0]) in refused.stderr
+
+
+def test_show_prints_what_an_exact_attack_has_found(run_cli: RunCli) -> None:
+    agents = ("verifier", "prover")
+    scripts = [f"--set=agents.{agent}.model_provider=scripted" for agent in agents]
+    names = ["--set=agents.verifier.model_name=asks_2", "--set=agents.prover.model_name=blind"]
+    tea = ("--dataset", "builtin:tea", "--iterations", 1, *scripts, *names)
+    trained = run_cli("train", *tea, "--run", "shown")
+    assert trained.returncode == 0, trained.stderr
+    computed = run_cli("attack", "shown", "--exact", "--every-iteration", "--datapoints", 1)
+    assert computed.returncode == 0, computed.stderr
+    (row,) = [
+        line for line in run_cli("show", "shown").stdout.splitlines() if "the best reply" in line
+    ]
+    *_, before, after, optimum = row.split()
+    assert float(before.rstrip("%")) == pytest.approx(30, abs=2)
+    assert (after, optimum) == (before, "-")

@@ -17,7 +17,13 @@ from nip_fn.game.episode import Episode
 from nip_fn.game.protocol import Protocol
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, fold_in, key, randint
-from nip_fn.metrics.best_response import Case, InformationSet, Success, best_replies
+from nip_fn.metrics.best_response import (
+    Case,
+    InformationSet,
+    Success,
+    best_replies,
+    systematic_sample,
+)
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.strategies import WORLDS
@@ -44,6 +50,23 @@ def information_sets(draw: st.DrawFn) -> tuple[list[float], np.ndarray]:
 def exactly(values: np.ndarray) -> Success:
     """The success of each reply in each state, of one set, with bounds that meet."""
     return lambda cases: [(values[case.reply, case.state],) * 2 for case in cases]
+
+
+@given(
+    st.lists(st.floats(0.01, 1), min_size=1, max_size=12),
+    st.integers(1, 8),
+)
+def test_what_a_sample_stands_for_is_on_average_its_weight(
+    weights: list[float], number: int
+) -> None:
+    offsets = (np.arange(2000) + 0.5) / 2000
+    samples = [systematic_sample(weights, number, offset) for offset in offsets]
+    mean = [sum(s.get(index, 0.0) for s in samples) / 2000 for index in range(len(weights))]
+    assert mean == pytest.approx(weights, abs=sum(weights) / number / 500)
+    for sample in samples[::100]:
+        assert sum(sample.values()) == pytest.approx(sum(weights))
+        heavy = {i for i, w in enumerate(weights) if w > sum(weights) / number * 1.001}
+        assert heavy <= set(sample)
 
 
 @given(st.lists(information_sets(), min_size=1, max_size=4), SHARES)

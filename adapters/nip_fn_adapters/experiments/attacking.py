@@ -55,10 +55,10 @@ from nip_fn_adapters.experiments.plans import New, checked_name
 from nip_fn_adapters.experiments.start import create, reopen
 from nip_fn_adapters.experiments.watching import NOBODY, Tell, Watch
 from nip_fn_adapters.recording import store
+from nip_fn_adapters.recording.exact_attacks import ATTACKS
 from nip_fn_adapters.recording.runs import Run, load_run, start_of
 from nip_fn_adapters.recording.store import CHECKPOINT
 
-ATTACKS = "attacks"  # the folder of a run that holds them
 APART = 10_000  # the seeds of the trainings of one seed, so that none is that of another
 
 Seeds = int | Sequence[int]

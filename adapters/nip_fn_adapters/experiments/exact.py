@@ -6,11 +6,13 @@ from hashlib import blake2b
 from math import fsum
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from nip_fn.config.attacks import frozen_table
+from nip_fn.config.codec import by_address
 from nip_fn.config.hosting import provider_kind
 from nip_fn.config.resolve import resolve
 from nip_fn.errors import Problem
@@ -30,11 +32,17 @@ from nip_fn.run.exact import (
 )
 from nip_fn_adapters.durable import replace_file
 from nip_fn_adapters.experiments.attack_cases import resolved, with_changes
-from nip_fn_adapters.experiments.attacking import ATTACKS
 from nip_fn_adapters.experiments.concurrency import asynchronous
 from nip_fn_adapters.experiments.datasets import opened_data
 from nip_fn_adapters.experiments.outcomes import outcome, refuse
 from nip_fn_adapters.experiments.watching import NOBODY, Tell, Watch
+from nip_fn_adapters.recording.exact_attacks import (
+    ATTACKS,
+    EXACT,
+    ExactAttack,
+    Exploitability,
+    ShownReply,
+)
 from nip_fn_adapters.recording.runs import Run, load_run
 
 PROBLEMS = 2  # a minute on two cores, for the lady's tea at temperature 1
@@ -43,67 +51,6 @@ TOLERANCE = 0.02
 MOST = 5_000  # replies in a state, about each problem, that a model judges
 MOST_SHOWN = 6
 WORDS = {0: "wrong", 1: "right"}  # of labels
-
-
-class ShownReply(NamedTuple):
-    """The best reply to one question, about the first problem.
-
-    heard: the verifier's words.
-    probability: of hearing them.
-    reply: the best reply.
-    sort: its sort.
-    success: how often it succeeds.
-    """
-
-    heard: str
-    probability: float
-    reply: str
-    sort: str
-    success: float
-
-
-class Exploitability(NamedTuple):
-    """The verifier of one iteration against the best reply.
-
-    iteration: the iteration.
-    accuracy: recorded in its test, with the run's own provers; None where it was not tested.
-    value: the accuracy against the best reply: the value of the game for the verifier.
-    honest: the accuracy with the honest prover, on the other label.
-    success: how often the best reply brings about the wrong verdict.
-    least, most: bounds on this mean, whatever happens in games that were not followed.
-    sorts: the share of each sort of reply among the best ones.
-    shown: the best replies about the first problem.
-    """
-
-    iteration: int
-    accuracy: float | None
-    value: Estimate
-    honest: Estimate
-    success: Estimate
-    least: float
-    most: float
-    sorts: Mapping[str, float]
-    shown: tuple[ShownReply, ...]
-
-
-class ExactAttack(NamedTuple):
-    """The best response to the verifier of a run, iteration by iteration.
-
-    run: the folder of the run.
-    file: the same as JSON, without the folder.
-    attacked: the label on which the prover's verdict is wrong, "wrong" or "right": `success` is the
-      soundness error, or one less the completeness.
-    problems: the number of problems.
-    view: what the prover is shown of the first one.
-    iterations: the iterations, in order.
-    """
-
-    run: Path
-    file: Path
-    attacked: str
-    problems: int
-    view: str
-    iterations: tuple[Exploitability, ...]
 
 
 @outcome
@@ -115,6 +62,7 @@ def attack_exact(
     problems: int = PROBLEMS,
     tolerance: float = TOLERANCE,
     most: int | None = None,
+    questions: int | None = None,
     changes: Mapping[str, Any] = MappingProxyType({}),
     runs: Path | str = "runs",
     tell: Tell | None = None,
@@ -134,6 +82,8 @@ def attack_exact(
         problems: The number of held-out problems.
         tolerance: The difference between `least` and `most` at which to stop, apart from what is
             not enumerated of the verifier's first words.
+        questions: The number of questions that are drawn about each problem, by their
+            probabilities, to stand for all that the verifier may ask; None for all.
         most: The number of replies in a state that the verifier is to judge about each problem,
             after which to stop whatever the bounds; None for 5,000 if it is a model, and for no
             limit if it is a script.
@@ -165,30 +115,24 @@ def attack_exact(
             absent = f"the run has no iteration {iteration}"
             refuse(Problem(absent, "`iterations`", f"choose from 0 to {last}"))
         with watch.under_way(f"best replies to the verifier of iteration {iteration}"):
-            game = _game(params, attacked, iteration, tolerance, most)
+            game = _game(params, attacked, iteration, tolerance, most, questions)
             best, honest = best_responses(game, misleading), honest_games(game, honest_points)
         measured.append(_measured(iteration, _accuracy(attacked, iteration), best, honest))
-    folder = attacked.path.parent
-    options = (tuple(chosen), problems, tolerance, most, dict(changes))
+    options = (tuple(chosen), problems, questions, tolerance, most, dict(changes))
     hashed = blake2b(msgspec.json.encode(options), digest_size=4).hexdigest()
-    file = folder / ATTACKS / f"exact-{hashed}.json"
+    file = attacked.path.parent / ATTACKS / EXACT.replace("*", hashed)
     prover = protocol.agents[sides(protocol)[0][0]]
     result = ExactAttack(
-        run=folder,
-        file=file,
         attacked=WORDS[label],
         problems=len(misleading),
+        questions=questions,
+        changes=by_address(changes),
         view=misleading[0].view(prover.name, prover.role),
         iterations=tuple(measured),
     )
-    fields = result._asdict()
-    del fields["run"], fields["file"]
-    fields["iterations"] = [
-        {**each._asdict(), "shown": [shown._asdict() for shown in each.shown]} for each in measured
-    ]
     file.parent.mkdir(exist_ok=True)
-    replace_file(file, msgspec.json.format(msgspec.json.encode(fields)) + b"\n")
-    return result
+    replace_file(file, msgspec.json.format(msgspec.json.encode(result)) + b"\n")
+    return replace(result, file=file)
 
 
 attack_exact_async = asynchronous(attack_exact)
@@ -214,7 +158,12 @@ def _one_of_each_problem(points: Sequence[Datapoint]) -> list[Datapoint]:
 
 
 def _game(
-    params: HyperParameters, attacked: Run, iteration: int, tolerance: float, most: int | None
+    params: HyperParameters,
+    attacked: Run,
+    iteration: int,
+    tolerance: float,
+    most: int | None,
+    questions: int | None,
 ) -> ExactGame:
     """The game of that iteration's verifier."""
     protocol = protocol_of(params)
@@ -240,7 +189,9 @@ def _game(
             )
         )
     prover = sides(protocol)[0][0]
-    return ExactGame(params, protocol, verifier, prover, name, enumerator, tolerance, most)
+    return ExactGame(
+        params, protocol, verifier, prover, name, enumerator, tolerance, most, questions
+    )
 
 
 def _accuracy(attacked: Run, iteration: int) -> float | None:

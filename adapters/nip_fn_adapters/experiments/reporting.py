@@ -90,4 +90,4 @@ def _subject(file: Path, watch: Watch) -> ReportedRun:
             "before it"
         )
     replayed = replay_recording(file, recording, watch)
-    return subject(file.parent.name, replayed, start_of(recording))
+    return subject(file.parent, replayed, start_of(recording))

@@ -36,7 +36,7 @@ def follow(path: Path, followed: Followed | None = None) -> Result[Followed, Pro
         with path.open("rb") as file:
             begun = followed is not None and followed.subject.replayed.num_events
             if followed is None or not begun or path.stat().st_size < followed.size:
-                followed = Followed(subject(path.parent.name, NOTHING, None), 0)
+                followed = Followed(subject(path.parent, NOTHING, None), 0)
             file.seek(followed.size)
             data = file.read()
     except OSError as error:
@@ -54,7 +54,7 @@ def follow(path: Path, followed: Followed | None = None) -> Result[Followed, Pro
                 lambda now: before._replace(replayed=now)
             )
         else:
-            now = derive(read).map(lambda now: subject(before.name, now, start_of(read)))
+            now = derive(read).map(lambda now: subject(path.parent, now, start_of(read)))
         return now.map(lambda now: Followed(now, followed.size + read.size - len(head)))
 
     return recording.bind(derived)

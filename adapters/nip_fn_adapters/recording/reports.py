@@ -7,6 +7,7 @@ from typing import NamedTuple
 from nip_fn import __version__
 from nip_fn.export.curves import Spent
 from nip_fn.export.forests import chunks, view_forest
+from nip_fn.export.improvements import BestReplies
 from nip_fn.export.page import render_report, render_trees
 from nip_fn.export.report import RunView, view_run
 from nip_fn.export.views import ONE_PAGE, PageLimits
@@ -16,6 +17,7 @@ from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.prices import Prices
 from nip_fn_adapters.costs.spending import stage_expenses
 from nip_fn_adapters.durable import replace_file
+from nip_fn_adapters.recording.exact_attacks import best_replies_of
 
 
 class ReportedRun(NamedTuple):
@@ -24,16 +26,19 @@ class ReportedRun(NamedTuple):
     name: as the page calls it.
     replayed: the run, derived from its recording.
     version: of nip-fn, that started it.
+    best_replies: the exact attacks of its verifiers.
     """
 
     name: str
     replayed: Replayed
     version: str
+    best_replies: tuple[BestReplies, ...]
 
 
-def subject(name: str, replayed: Replayed, start: RunStarted | None) -> ReportedRun:
-    """A run to report on; `start` is its first event."""
-    return ReportedRun(name, replayed, "?" if start is None else start.version)
+def subject(folder: Path, replayed: Replayed, start: RunStarted | None) -> ReportedRun:
+    """A run to report on, by its folder; `start` is its first event."""
+    version = "?" if start is None else start.version
+    return ReportedRun(folder.name, replayed, version, best_replies_of(folder))
 
 
 def spent_on(state: RunState, prices: Prices) -> tuple[Spent, ...]:
@@ -71,8 +76,8 @@ def split_report(subjects: Sequence[ReportedRun], prices: Prices) -> Iterator[tu
     limits = PageLimits(whole=0, nodes=0, packed=0)
     views = _views(subjects, prices, limits)
     pages: dict[tuple[str, int], tuple[str, ...]] = {}
-    for view, (_, replayed, _) in zip(views, subjects, strict=True):
-        for stage in (stage for stage in replayed.stages if stage.stage == "sample"):
+    for view, recorded in zip(views, subjects, strict=True):
+        for stage in (stage for stage in recorded.replayed.stages if stage.stage == "sample"):
             trees = stage.batch.trees
             named = {
                 f"{view.id}-trees-{stage.iteration}-{number}.html": part
@@ -100,6 +105,7 @@ def _views(
             recorded.replayed,
             spent_on(recorded.replayed.state, prices),
             version=recorded.version,
+            best_replies=recorded.best_replies,
             id=f"r{index}",
             limits=limits,
         )

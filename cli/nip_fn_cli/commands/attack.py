@@ -32,8 +32,16 @@ from nip_fn_cli.shown.printing import print_rows
 from nip_fn_cli.shown.records import print_json
 from nip_fn_cli.shown.watching import TERMINAL
 
+# What --exact takes beside itself; the other options are about games.
+OF_EXACT = frozenset(
+    ("run", "exact", "every_iteration", "iteration", "questions", "datapoints", "sets", "runs",
+     "trust", "as_json")
+)  # fmt: skip
+ONLY_EXACT = frozenset(("every_iteration", "questions"))
+
 
 def attack_command(
+    ctx: typer.Context,
     run: Annotated[
         Path, typer.Argument(help="A run's folder, or its name; its verifier is attacked.")
     ],
@@ -100,6 +108,14 @@ def attack_command(
         bool,
         typer.Option("--every-iteration", help="With --exact: the verifiers of all iterations."),
     ] = False,
+    questions: Annotated[
+        int | None,
+        typer.Option(
+            help="With --exact: draw so many of the verifier's questions about each datapoint, "
+            "to stand for all.",
+            min=1,
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="The seed of all randomness; that of the run if left out.")
     ] = None,
@@ -126,12 +142,18 @@ def attack_command(
     With --exact nothing is played: the best of all replies is computed, where the verifier's model
     runs in this process, and the world lists its provers' replies.
     """
+    sources = {name: ctx.get_parameter_source(name) for name in ctx.params}
+    given = {name for name, source in sources.items() if source and source.name != "DEFAULT"}
+    if useless := given - OF_EXACT if exact else given & ONLY_EXACT:
+        listed = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(useless))
+        die(Exit.USAGE, f"{listed}: of no use {'with' if exact else 'without'} --exact; leave out")
     if exact:
         computed = attack_exact(
             run,
             iterations=None if iteration is None else (iteration,),
             every_iteration=every_iteration,
             problems=datapoints or PROBLEMS,
+            questions=questions,
             changes=with_sets({}, sets or ()),
             runs=runs,
             watch=TERMINAL,

@@ -94,7 +94,7 @@ def _print_run(run: Run, games: tuple[RecordedGame, ...]) -> None:
     print_table(run.state, money_of_run(money_or_die(), folder).prices)
     if lost := lost_line(or_exit(read_unrecorded(folder))):
         print(lost)
-    print_improvements(run.state)
+    print_improvements(run.state, folder)
     changed = facts["parameters"]
     print(f"\n{len(changed)} parameters differ from the defaults")
     for address, value in changed.items():

@@ -201,7 +201,7 @@ def _report(run: "Run", prices: Path | None) -> None:
 
     folder = run.path.parent
     print_table(run.state, money_of_run(money_or_die(prices=prices), folder).prices)
-    print_improvements(run.state)
+    print_improvements(run.state, folder)
     print_improved_game(run)
     print(f"\ndigest      {run.digest}")
     print(f"checkpoint  {run.path}")

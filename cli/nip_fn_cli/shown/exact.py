@@ -1,7 +1,7 @@
 """The exact exploitability of a verifier."""
 
 from nip_fn.metrics.inference import Estimate
-from nip_fn_adapters.experiments.exact import ExactAttack, Exploitability
+from nip_fn_adapters.recording.exact_attacks import ExactAttack, Exploitability
 from nip_fn_cli.shown.numbers import percent, share_with_interval
 from nip_fn_cli.shown.printing import print_rows
 
@@ -16,14 +16,18 @@ def print_exact(attack: ExactAttack) -> None:
     print_rows(titles, [_row(each, is_soundness) for each in attack.iterations])
     last = attack.iterations[-1]
     problems = "problem" if attack.problems == 1 else "problems"
-    print(f"\nThe best replies in iteration {last.iteration}, about {attack.problems} {problems}:")
+    drawn = f", {attack.questions} questions drawn for each" if attack.questions else ""
+    print(
+        f"\nThe best replies in iteration {last.iteration}, "
+        f"about {attack.problems} {problems}{drawn}:"
+    )
     print(", ".join(f"{sort} {percent(share)}" for sort, share in last.sorts.items()))
     print(f"\nAbout the first one, of which the prover is shown:\n{attack.view}\n")
     rows = [
         (percent(shown.probability), shown.heard, shown.reply, shown.sort, percent(shown.success))
         for shown in last.shown
     ]
-    print_rows(("probability", "it hears", "its best reply", "sort", "succeeds"), rows)
+    print_rows(("of the games", "it hears", "its best reply", "sort", "succeeds"), rows)
     print(f"\nrecorded in {attack.file}")
 
 

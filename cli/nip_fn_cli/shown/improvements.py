@@ -1,17 +1,20 @@
 """The table of a run about a world whose theory is known, and a problem before and after."""
 
+from pathlib import Path
+
 from nip_fn.export.curves import is_right
 from nip_fn.export.improvements import TITLES, cells, improvements_of
 from nip_fn.run.replay import StageForest
 from nip_fn.run.state import RunState
 from nip_fn.trees.rollouts import Rollout
+from nip_fn_adapters.recording.exact_attacks import best_replies_of
 from nip_fn_adapters.recording.runs import Run
 from nip_fn_cli.shown.printing import console, print_rows
 
 
-def print_improvements(state: RunState) -> None:
+def print_improvements(state: RunState, folder: Path) -> None:
     """Print the measures of a run before and after; nothing without a theory or two tests."""
-    if improvements := improvements_of(state):
+    if improvements := improvements_of(state, best_replies_of(folder)):
         print()
         print_rows(TITLES, list(map(cells, improvements)))
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -20,12 +19,12 @@ def plain(value: Any) -> Any:
     ['runs/a', {'seed': 1}]
     """
     match value:
-        case Path():
-            return str(value)
         case Mapping():
             return {name: plain(entry) for name, entry in value.items()}
         case tuple() if hasattr(value, "_asdict"):
             return plain(value._asdict())
+        case msgspec.Struct():
+            return plain(msgspec.structs.asdict(value))
         case list() | tuple():
             return [plain(entry) for entry in value]
-    return msgspec.to_builtins(value)
+    return msgspec.to_builtins(value, enc_hook=str)  # paths as texts
