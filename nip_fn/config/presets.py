@@ -25,11 +25,14 @@ class Preset(NamedTuple):
     agent: the fields of each agent that the model plays.
     run: everything else.
     roles: further fields of an agent, by its name.
+    scripts: further fields of the verifier that trains together with a prover, in the game and on
+        the data that the model was made for.
     """
 
     agent: dict[str, Any]
     run: dict[str, Any]
     roles: Mapping[str, dict[str, Any]] = MappingProxyType({})
+    scripts: Mapping[str, Any] = MappingProxyType({})
 
 
 # For every model.  A command that trains also tests, so that its result can be seen.
@@ -87,6 +90,9 @@ TEA = Preset(
     # Many questions, since few of them differ in value; of two verdicts on the same answers one is
     # often better already.
     roles={"verifier": {"num_responses": [8, 2]}},
+    # A verifier that meets its own prover alone never sees most of the replies by which it could be
+    # misled.
+    scripts={"opponent_scripts": ["evades"], "opponent_pool_share": 0.3},
 )
 
 # The bug hunt: a critic, and a verifier with the tokens for one check.
@@ -241,12 +247,25 @@ def _agents(written: Mapping[str, Any], dataset: str) -> dict[str, dict[str, Any
         special = preset_of(agent, dataset).roles.get(name, {})
         if _has(written, "malt.num_responses_per_timestep"):
             special = {k: v for k, v in special.items() if k != "num_responses"}
+        if name == "verifier" and _learns_together(written, dataset):
+            special = {**preset_of(agent, dataset).scripts, **special}
         fields = {**_fields(agent, dataset, instructions), **special}
         # An agent's settings override `_default`, so what is written there must be left out.
         settings[name] = {
             k: v for k, v in fields.items() if k not in shared and common.get(k, ...) != v
         }
     return {name: fields for name, fields in settings.items() if fields}
+
+
+def _learns_together(written: Mapping[str, Any], dataset: str) -> bool:
+    """True if a prover learns beside the verifier, in the lady's tea as an interactive proof."""
+    prover = _fields_of_agents(written).get("prover", {})
+    is_trained = prover.get("model_provider") != "scripted" and not prover.get("freeze_agent")
+    return (
+        dataset == "builtin:tea"
+        and written.get("interaction_protocol", "nip") == "nip"
+        and is_trained
+    )
 
 
 def _fields(

@@ -1,6 +1,7 @@
 """The exact attacks of a run, as they are kept beside its recording."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,11 +78,14 @@ class ExactAttack(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def best_replies_of(folder: Path) -> tuple[BestReplies, ...]:
-    """The soundness errors that were computed against the verifiers of a run, by its folder."""
-    attacks = [
-        msgspec.json.decode(file.read_bytes(), type=ExactAttack)
-        for file in sorted((folder / ATTACKS).glob(EXACT))
-    ]
+    """The soundness errors that were computed against the verifiers of a run, by its folder.
+
+    Files that are none of ours are passed over: what a recording says does not depend on them.
+    """
+    attacks = []
+    for file in sorted((folder / ATTACKS).glob(EXACT)):
+        with suppress(OSError, msgspec.DecodeError):
+            attacks.append(msgspec.json.decode(file.read_bytes(), type=ExactAttack))
     return tuple(
         BestReplies(
             ", ".join(f"{name.split('.')[-1]} {value}" for name, value in attack.changes.items()),
