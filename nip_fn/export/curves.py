@@ -1,20 +1,23 @@
 """The curves of a run: what its tests, samplings and trainings measured, by iteration."""
 
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 from nip_fn.export.svg import Chart, Point, Series
 from nip_fn.game.decision import ACCEPT, REJECT
 from nip_fn.metrics.decisions import agreement, histogram, thresholds
+from nip_fn.metrics.forest import GameEnd
 from nip_fn.metrics.formulas import effective_size, totals, wilson_interval
 from nip_fn.metrics.inference import Estimate
 from nip_fn.metrics.oversight import Judged, judged
 from nip_fn.metrics.stage import verdict
 from nip_fn.run.replay import Replayed, StageForest
 from nip_fn.run.state import RunState
-from nip_fn.trees.rollouts import Rollout, leaf_games, leaf_probabilities
+from nip_fn.trees.rollouts import Rollout
 
-Holds = Callable[[Rollout], bool]
+Game = Rollout | GameEnd
+Holds = Callable[[Game], bool]
 
 
 class Spent(NamedTuple):
@@ -51,7 +54,10 @@ def charts(replayed: Replayed, spent: Sequence[Spent]) -> tuple[Chart, ...]:
 
 def _of_tests(state: RunState, tests: Sequence[StageForest]) -> Iterator[Chart]:
     held = "Games about held-out datapoints; the band is the 95 % interval."
-    games = [(stage.iteration, _weighed(stage)) for stage in tests]
+    games = [
+        (stage.iteration, [*zip(stage.stats.games, stage.stats.weights, strict=True)])
+        for stage in tests
+    ]
 
     def curve(name: str, holds: Holds, among: Holds = lambda game: True) -> Series:
         shares = (
@@ -72,7 +78,7 @@ def _of_tests(state: RunState, tests: Sequence[StageForest]) -> Iterator[Chart]:
         percent,
         "Share of buggy solutions that are rejected, and of right ones that are accepted.",
     )
-    ends = (curve("undecided", is_undecided), curve("reply cut", is_cut))
+    ends = (curve("undecided", is_undecided), curve("reply cut", attrgetter("was_cut")))
     yield Chart(
         "Undecided, and cut",
         ends,
@@ -175,33 +181,18 @@ def accuracy_curve(state: RunState, name: str = "accuracy") -> Series:
     )
 
 
-def is_right(game: Rollout) -> bool:
+def is_right(game: Game) -> bool:
     """True if the game was decided as its datapoint's label says."""
     return verdict(game) == game.datapoint.label
 
 
-def is_undecided(game: Rollout) -> bool:
+def is_undecided(game: Game) -> bool:
     """True if the game ended without a decision."""
     return game.status != "decided"
 
 
-def is_cut(game: Rollout) -> bool:
-    """True if some reply of the game was cut at its token limit."""
-    return any(utterance.token_limit for turn in game.rounds for utterance in turn)
-
-
-def _weighed(stage: StageForest) -> list[tuple[Rollout, float]]:
-    return [
-        weighed
-        for index, tree in enumerate(stage.batch.trees)
-        for weighed in zip(
-            leaf_games(tree, stage.datapoint(index)), leaf_probabilities(tree), strict=True
-        )
-    ]
-
-
 def share_of_games(
-    games: Sequence[tuple[Rollout, float]], holds: Holds, among: Holds = lambda game: True
+    games: Sequence[tuple[Game, float]], holds: Holds, among: Holds = lambda game: True
 ) -> Estimate | None:
     """The share of games of which something holds, with Wilson's interval.
 

@@ -1,12 +1,13 @@
 """The games of tests as records that a page can show: what went wrong, and what changed."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
 import numpy as np
 from markupsafe import Markup
 
-from nip_fn.export.curves import is_cut, is_right, is_undecided, percent, signed
+from nip_fn.export.curves import Holds, is_right, is_undecided, percent, signed
 from nip_fn.export.svg import draw_outcomes, value_bins
 from nip_fn.export.transcripts import chat_before
 from nip_fn.export.views import PageLimits, ReplyView, Value, game_end, letters_of, view_reply
@@ -14,12 +15,12 @@ from nip_fn.game.bounds import reward_bounds
 from nip_fn.game.chat import Chat
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.run.replay import StageForest
-from nip_fn.trees.rollouts import Rollout
+from nip_fn.trees.rollouts import Rollout, leaf_games
 
-FAILURES: dict[str, Callable[[Rollout], bool]] = {
+FAILURES: dict[str, Holds] = {
     "wrong": lambda game: not is_right(game) and not is_undecided(game),
     "undecided": is_undecided,
-    "cut": is_cut,
+    "cut": attrgetter("was_cut"),
 }
 
 
@@ -158,7 +159,7 @@ _OUTCOME_CLASSES = {"right": "o1", "mixed": "o2", "undecided": "o3", "broken": "
 def _outcomes(stage: StageForest) -> dict[str, str]:
     """The outcome of all games about each datapoint, or mixed."""
     kinds_by_id: dict[str, set[str]] = {}
-    for game in stage.games():
+    for game in stage.stats.games:
         kinds_by_id.setdefault(game.datapoint.id, set()).add(game_end(game)[0])
     return {
         name: kinds.pop() if len(kinds) == 1 else "mixed" for name, kinds in kinds_by_id.items()
@@ -188,4 +189,5 @@ def _problem(
 
 
 def _game_about(name: str, stage: StageForest) -> Rollout:
-    return next(game for game in stage.games() if game.datapoint.id == name)
+    index = stage.trees_about(name)[0]
+    return leaf_games(stage.batch.trees[index], stage.datapoint(index))[0]

@@ -145,7 +145,7 @@ def _tiles(replayed: Replayed, spent: Sequence[Spent]) -> tuple[tuple[str, str, 
         tiles.append(("Held-out accuracy", f"{100 * last.y:.1f} %", remark))
     tests = [stage for stage in replayed.stages if stage.stage == "test"]
     if tests:
-        games = tests[-1].games()
+        games = tests[-1].stats.games
         wrong = sum(not is_right(game) and not is_undecided(game) for game in games)
         undecided = sum(map(is_undecided, games))
         tiles.append(

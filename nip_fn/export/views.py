@@ -7,6 +7,7 @@ from typing import NamedTuple
 from nip_fn.game.decision import ACCEPT, REJECT, Decision
 from nip_fn.game.episode import Utterance
 from nip_fn.game.protocol import Protocol, Status
+from nip_fn.metrics.forest import GameEnd
 from nip_fn.params.agent import max_tokens
 from nip_fn.params.run import HyperParameters
 from nip_fn.trees.rollouts import Rollout
@@ -69,7 +70,7 @@ def letters_of(protocol: Protocol) -> tuple[str, ...]:
     return short_names([agent.name for agent in protocol.agents])
 
 
-def game_end(game: Rollout) -> tuple[str, str]:
+def game_end(game: Rollout | GameEnd) -> tuple[str, str]:
     """(kind, words) of a game's end; the kinds are right, wrong, undecided and broken."""
     return end_of(game.status, game.decision, game.datapoint.label)
 

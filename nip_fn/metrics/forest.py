@@ -22,6 +22,7 @@ class GameEnd(NamedTuple):
     decision: the decision that ended it; None if it ended otherwise.
     num_rounds: the rounds that were played.
     returns: `[A]` the sum of each agent's rewards, exactly rounded.
+    was_cut: true if a reply was cut at its token limit.
     """
 
     datapoint: Datapoint
@@ -29,6 +30,7 @@ class GameEnd(NamedTuple):
     decision: Decision | None
     num_rounds: int
     returns: tuple[float, ...]
+    was_cut: bool
 
 
 class Effort(NamedTuple):
@@ -138,4 +140,11 @@ def _effort(utterance: Utterance) -> Effort:
 
 
 def _ending(game: Rollout) -> GameEnd:
-    return GameEnd(game.datapoint, game.status, game.decision, len(game.rounds), game.returns)
+    return GameEnd(
+        datapoint=game.datapoint,
+        status=game.status,
+        decision=game.decision,
+        num_rounds=len(game.rounds),
+        returns=game.returns,
+        was_cut=game.was_cut,
+    )

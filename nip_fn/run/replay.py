@@ -16,6 +16,7 @@ from nip_fn.config.trainers import BACKUPS, find_trainer, malt_of
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import fold_in, key
+from nip_fn.metrics.forest import ForestStats, forest_stats, total_stats
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import BatchFetched, Event, Replied, StageEnded
 from nip_fn.run.forest import Forest
@@ -43,14 +44,19 @@ class StageForest:
     _grown: Growing
     _trees: tuple[PackedTree, ...] = field(repr=False)
     _trainer_state: Any = field(repr=False)
+    # Those of an iteration would take a fifth of the memory of its events, and few ask for them.
+    _test_stats: ForestStats | None = field(repr=False)
 
     @classmethod
     def of(cls, state: RunState, grown: Growing, trainer_state: Any) -> Self:
         """The grown trees of the state's stage; `trainer_state` is from before their update."""
-        trees = tuple(tree.packed for tree in grown.forest.finished())
+        trees = tuple(grown.forest.finished())
+        is_test = grown.name == "test"
+        test_stats = total_stats([tree.stats for tree in trees]) if is_test else None
         ended = replace(state, stage=NotStarted())
         grown = replace(grown, forest=Forest(), rows=())
-        return cls(ended, grown, trees, trainer_state)
+        packed = tuple(tree.packed for tree in trees)
+        return cls(ended, grown, packed, trainer_state, test_stats)
 
     @property
     def params(self) -> HyperParameters:
@@ -71,6 +77,11 @@ class StageForest:
     def batch(self) -> SampleBatch:
         """The trees, their datapoints, and the groups that replied."""
         return sample_batch(self._ended, self._grown, tuple(map(flatten_packed, self._trees)))
+
+    @cached_property
+    def stats(self) -> ForestStats:
+        """The ends of the `games`, and the counts of their replies."""
+        return self._test_stats or forest_stats(self.batch.datapoints, self.batch.trees)
 
     @cached_property
     def rows(self) -> tuple[tuple[str, Rows], ...]:

@@ -41,6 +41,11 @@ class Rollout(NamedTuple):
         # order may differ in its last bit.
         return tuple(map(fsum, zip(*self.rewards, strict=True)))
 
+    @property
+    def was_cut(self) -> bool:
+        """True if a reply of the game was cut at its token limit."""
+        return any(utterance.token_limit for turn in self.rounds for utterance in turn)
+
 
 def leaf_games(tree: Tree, datapoint: Datapoint) -> tuple[Rollout, ...]:
     """All games of a tree about `datapoint`, one for each leaf, left to right."""

@@ -18,7 +18,7 @@ import msgspec
 
 import nip_fn as nip
 from nip_fn.run.request import Request
-from nip_fn_adapters.experiments.recordings import rare_collections
+from nip_fn_adapters.processes.garbage import rare_collections
 from nip_fn_adapters.providers.api.capabilities import Capabilities
 from nip_fn_adapters.providers.api.replies import body_of
 from tests.benchmarks.bench_api import Forest, Played, dataset, parameters, play

@@ -25,10 +25,11 @@ from nip_fn.export.report import RunView, view_run
 from nip_fn.export.svg import NUM_BINS, Chart, Point, Series, draw_chart, value_bins
 from nip_fn.export.views import PageLimits, game_end, short_names
 from nip_fn.export.visible import visible
+from nip_fn.metrics.forest import forest_stats
 from nip_fn.run import checkpoint
 from nip_fn.run.events import JobFinished
 from nip_fn.run.replay import Replayed
-from nip_fn.trees.rollouts import leaf_games, leaf_probabilities
+from nip_fn.trees.rollouts import leaf_games
 
 from ..tools.hostile_run import TEXTS, hostile_events
 from .games import BUSY, events_of, play
@@ -157,18 +158,20 @@ def test_the_share_of_right_games_is_the_accuracy_that_the_run_logged(path: Path
     for stage in run.stages:
         if stage.stage != "test":
             continue
-        games = [
-            weighed
-            for index, tree in enumerate(stage.batch.trees)
-            for weighed in zip(
-                leaf_games(tree, stage.datapoint(index)), leaf_probabilities(tree), strict=True
-            )
-        ]
+        games = zip(stage.stats.games, stage.stats.weights, strict=True)
         logged = rows["test", stage.iteration]
-        found = share_of_games(games, is_right)
+        found = share_of_games([*games], is_right)
         assert found is not None
         names = ("accuracy", "accuracy_low", "accuracy_high")
         assert found == pytest.approx([logged[name] for name in names])
+
+
+@pytest.mark.parametrize("path", SAMPLE, ids=IDS)
+def test_the_counts_that_a_stage_keeps_are_those_of_its_games(path: Path) -> None:
+    for stage in replayed(path).stages:
+        assert stage.stats == forest_stats(stage.batch.datapoints, stage.batch.trees)
+        ends = [(end.status, end.decision, end.was_cut) for end in stage.stats.games]
+        assert ends == [(game.status, game.decision, game.was_cut) for game in stage.games()]
 
 
 def told_nodes(node: NodeView) -> int:

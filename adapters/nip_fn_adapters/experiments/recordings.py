@@ -1,8 +1,5 @@
 """Recordings that are read and derived again."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from nip_fn.run.checkpoint import Recording
@@ -18,9 +15,7 @@ def open_recording(path: Path, until: int | None = None) -> Recording:
 
 def replay_recording(path: Path, recording: Recording, watch: Watch = NOBODY) -> Replayed:
     """The run that a recording leads to; warns where the source of its own values has changed."""
-    with rare_collections():
-        derived = runs.derive(recording)
-    replayed = derived.alt(lambda problem: problem.at(str(path))).unwrap()
+    replayed = runs.derive(recording).alt(lambda problem: problem.at(str(path))).unwrap()
     for problem in runs.changed_sources(recording):
         watch.warn(problem)
     return replayed
@@ -31,17 +26,3 @@ def read_run(path: Path, watch: Watch = NOBODY) -> runs.Run:
     recording = open_recording(path)
     replayed = replay_recording(path, recording, watch)
     return runs.Run(path, recording, replayed, runs.changed_sources(recording))
-
-
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """Run the garbage collector less often, and exclude all objects that exist already."""
-    # It took a quarter of a fast run's time: states and trees are many, and live long.
-    threshold = gc.get_threshold()
-    gc.freeze()
-    gc.set_threshold(50_000)
-    try:
-        yield
-    finally:
-        gc.set_threshold(*threshold)
-        gc.unfreeze()

@@ -9,6 +9,7 @@ from nip_fn_adapters.experiments.concurrency import asynchronous
 from nip_fn_adapters.experiments.outcomes import outcome
 from nip_fn_adapters.experiments.recordings import open_recording, replay_recording
 from nip_fn_adapters.experiments.watching import NOBODY, Tell, Watch
+from nip_fn_adapters.processes.garbage import rare_collections
 from nip_fn_adapters.recording.reports import (
     ReportedRun,
     report_page,
@@ -34,6 +35,7 @@ class Report(NamedTuple):
 
 
 @outcome
+@rare_collections()
 def report(
     run: Run | Path | str | Sequence[Run | Path | str],
     out: Path | str | None = None,

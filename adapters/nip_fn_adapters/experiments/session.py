@@ -30,10 +30,10 @@ from nip_fn_adapters.experiments.budgets import (
 )
 from nip_fn_adapters.experiments.concurrency import run_in_own_loop
 from nip_fn_adapters.experiments.outcomes import refuse, refused_by_system
-from nip_fn_adapters.experiments.recordings import rare_collections
 from nip_fn_adapters.experiments.watching import NOBODY, Watch
 from nip_fn_adapters.experiments.wiring import Models
 from nip_fn_adapters.interpreter import Observer, interpret
+from nip_fn_adapters.processes.garbage import rare_collections
 from nip_fn_adapters.recording.store import AppendStore
 from nip_fn_adapters.recording.tracker import JsonLines
 from nip_fn_adapters.recording.transcripts import TranscriptFiles

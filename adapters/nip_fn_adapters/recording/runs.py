@@ -38,6 +38,7 @@ from nip_fn_adapters.costs.note import prices_of_run
 from nip_fn_adapters.costs.prices import Prices, PriceTable, listed_prices
 from nip_fn_adapters.costs.spending import stage_expenses
 from nip_fn_adapters.processes.cores import map_on_cores
+from nip_fn_adapters.processes.garbage import rare_collections
 from nip_fn_adapters.recording import store
 from nip_fn_adapters.recording.store import CHECKPOINT
 
@@ -375,7 +376,8 @@ def begun(path: Path, limit: int | None = None) -> Result[Recording, Problem]:
         remedy = "resume it with the settings that it was started with, or name another run"
         return Failure(Problem("holds no event of a run", str(path), remedy, kind="truncated"))
 
-    return store.read_recording(path, limit).bind(check)
+    with rare_collections():
+        return store.read_recording(path, limit).bind(check)
 
 
 def checkpoint_file(path: Path, runs: Path) -> Result[Path, Problem]:
@@ -413,7 +415,8 @@ def derive(recording: Recording, *, trust: bool = False) -> Result[Replayed, Pro
 
 def _replayed(recording: Recording) -> Result[Replayed, Problem]:
     try:
-        return replay(recording.events, map=map_on_cores)
+        with rare_collections():
+            return replay(recording.events, map=map_on_cores)
     except Exception as error:
         # The bug of a source that was edited since is no bug of this program.
         if not changed_sources(recording):

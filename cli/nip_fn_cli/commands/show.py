@@ -15,6 +15,7 @@ from nip_fn.game.decision import ACCEPT, NEITHER, REJECT
 from nip_fn.metrics.stage import verdict
 from nip_fn.params.agent import max_tokens
 from nip_fn.params.run import HyperParameters
+from nip_fn.run.replay import StageForest
 from nip_fn.run.stages import Purpose
 from nip_fn_adapters.costs.note import read_unrecorded
 from nip_fn_adapters.experiments.budgets import lost_line, money_of_run
@@ -52,21 +53,25 @@ def show_command(
 ) -> None:
     """Show a run on one screen, or list its games that were decided wrongly, undecided or cut."""
     recorded = or_exit(load_once(run, runs))
-    games = games_of(recorded, "sample" if sampled else "test", iteration)
+    stage = stage_of(recorded, "sample" if sampled else "test", iteration)
     options = {"wrong": wrong, "undecided": undecided, "cut": cut}
     chosen = [holds for name, holds in FAILURES.items() if options[name]]
-    listed = [game for game in games if any(holds(game.rollout) for holds in chosen)]
-    if as_json:
-        records = [_record(recorded, game) for game in listed] if chosen else _facts(recorded)
-        print(json.dumps(records, indent=2, ensure_ascii=True))
-    elif chosen:
-        _print_games(recorded, listed)
+    if not chosen and as_json:
+        print(json.dumps(_facts(recorded), indent=2, ensure_ascii=True))
+    elif not chosen:
+        _print_run(recorded, stage)
     else:
-        _print_run(recorded, games)
+        games = recorded.rollouts(stage.stage, stage.iteration) if stage else ()
+        listed = [game for game in games if any(holds(game.rollout) for holds in chosen)]
+        if as_json:
+            records = [_record(recorded, game) for game in listed]
+            print(json.dumps(records, indent=2, ensure_ascii=True))
+        else:
+            _print_games(recorded, listed)
 
 
-def games_of(run: Run, stage: Purpose, iteration: int | None) -> tuple[RecordedGame, ...]:
-    """The games of a stage, of its last iteration if none is given; () if none has ended.
+def stage_of(run: Run, stage: Purpose, iteration: int | None) -> StageForest | None:
+    """The stage of an iteration, of the last one if none is given; None if none has ended.
 
     Ends the command if there is no such iteration.
     """
@@ -77,13 +82,13 @@ def games_of(run: Run, stage: Purpose, iteration: int | None) -> tuple[RecordedG
             f"no {stage} of that iteration has ended", "--iteration", f"known: {iterations}"
         )
         die(Exit.USAGE, problem)
-    return run.rollouts(stage, stages[-1].iteration) if stages else ()
+    return stages[-1] if stages else None
 
 
 # ----------------------------------------------------------------------------------------- the run
 
 
-def _print_run(run: Run, games: tuple[RecordedGame, ...]) -> None:
+def _print_run(run: Run, stage: StageForest | None) -> None:
     facts = _facts(run)
     width = max(map(len, facts))
     for title, value in facts.items():
@@ -99,12 +104,12 @@ def _print_run(run: Run, games: tuple[RecordedGame, ...]) -> None:
     print(f"\n{len(changed)} parameters differ from the defaults")
     for address, value in changed.items():
         print(f"    {address} = {terminal_safe(json.dumps(value, ensure_ascii=False))}")
-    if games:
+    if stage and stage.stats.games:
+        games = stage.stats.games
         counts = ", ".join(
-            f"{sum(holds(game.rollout) for game in games):,} {name} (--{name})"
-            for name, holds in FAILURES.items()
+            f"{sum(map(holds, games)):,} {name} (--{name})" for name, holds in FAILURES.items()
         )
-        where = f"{games[0].stage.stage} of iteration {games[0].stage.iteration}"
+        where = f"{stage.stage} of iteration {stage.iteration}"
         print(f"\nof {len(games):,} games in the {where}: {counts}")
 
 
