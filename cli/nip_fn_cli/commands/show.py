@@ -15,12 +15,15 @@ from nip_fn.game.decision import ACCEPT, NEITHER, REJECT
 from nip_fn.metrics.stage import verdict
 from nip_fn.params.agent import max_tokens
 from nip_fn.params.run import HyperParameters
+from nip_fn.run.digest import digest
 from nip_fn.run.replay import StageForest
 from nip_fn.run.stages import Purpose
+from nip_fn.run.state import RunState
 from nip_fn_adapters.costs.note import read_unrecorded
 from nip_fn_adapters.experiments.budgets import lost_line, money_of_run
 from nip_fn_adapters.experiments.loading import load_once
-from nip_fn_adapters.recording.runs import RecordedGame, Run
+from nip_fn_adapters.experiments.results import GameCounts, count_games, run_end
+from nip_fn_adapters.recording.runs import RecordedGame, Run, checkpoint_file
 from nip_fn_cli.shown.exits import Exit, die, or_exit
 from nip_fn_cli.shown.improvements import print_improvements
 from nip_fn_cli.shown.options import JsonOption, RunsOption, TrustOption, money_or_die
@@ -52,14 +55,18 @@ def show_command(
     trust: TrustOption = False,
 ) -> None:
     """Show a run on one screen, or list its games that were decided wrongly, undecided or cut."""
-    recorded = or_exit(load_once(run, runs))
-    stage = stage_of(recorded, "sample" if sampled else "test", iteration)
+    path = or_exit(checkpoint_file(Path(run), runs))
     options = {"wrong": wrong, "undecided": undecided, "cut": cut}
     chosen = [holds for name, holds in FAILURES.items() if options[name]]
-    if not chosen and as_json:
-        print(json.dumps(_facts(recorded), indent=2, ensure_ascii=True))
-    elif not chosen:
-        _print_run(recorded, stage)
+    if not (chosen or sampled or iteration is not None):
+        state, counts = or_exit(run_end(path))
+        _print_run(path.parent, state, counts, as_json)
+        return
+    recorded = or_exit(load_once(run, runs))
+    stage = stage_of(recorded, "sample" if sampled else "test", iteration)
+    if not chosen:
+        counts = count_games(stage) if stage else None
+        _print_run(path.parent, recorded.state, counts, as_json)
     else:
         games = recorded.rollouts(stage.stage, stage.iteration) if stage else ()
         listed = [game for game in games if any(holds(game.rollout) for holds in chosen)]
@@ -88,44 +95,43 @@ def stage_of(run: Run, stage: Purpose, iteration: int | None) -> StageForest | N
 # ----------------------------------------------------------------------------------------- the run
 
 
-def _print_run(run: Run, stage: StageForest | None) -> None:
-    facts = _facts(run)
+def _print_run(folder: Path, state: RunState, counts: GameCounts | None, as_json: bool) -> None:
+    facts = _facts(folder, state)
+    if as_json:
+        print(json.dumps(facts, indent=2, ensure_ascii=True))
+        return
     width = max(map(len, facts))
     for title, value in facts.items():
         if title != "parameters":
             print(f"{title:<{width}}  {terminal_safe(str(value))}")
     print()
-    folder = run.path.parent
-    print_table(run.state, money_of_run(money_or_die(), folder).prices)
+    print_table(state, money_of_run(money_or_die(), folder).prices)
     if lost := lost_line(or_exit(read_unrecorded(folder))):
         print(lost)
-    print_improvements(run.state, folder)
+    print_improvements(state, folder)
     changed = facts["parameters"]
     print(f"\n{len(changed)} parameters differ from the defaults")
     for address, value in changed.items():
         print(f"    {address} = {terminal_safe(json.dumps(value, ensure_ascii=False))}")
-    if stage and stage.stats.games:
-        games = stage.stats.games
-        counts = ", ".join(
-            f"{sum(map(holds, games)):,} {name} (--{name})" for name, holds in FAILURES.items()
-        )
-        where = f"{stage.stage} of iteration {stage.iteration}"
-        print(f"\nof {len(games):,} games in the {where}: {counts}")
+    if counts and counts.games:
+        where = f"{counts.stage} of iteration {counts.iteration}"
+        failures = ", ".join(f"{num:,} {name} (--{name})" for name, num in counts.failures.items())
+        print(f"\nof {counts.games:,} games in the {where}: {failures}")
 
 
-def _facts(run: Run) -> dict[str, Any]:
-    params, state = run.params, run.state
+def _facts(folder: Path, state: RunState) -> dict[str, Any]:
+    params = state.params
     models = {agent.name: agent.model_name for agent in params.agents}
     ended = "done" if state.stage.name == "done" else f"at {state.stage.name}"
     return {
-        "run": str(run.path.parent),
+        "run": str(folder),
         "state": f"{ended}, iteration {state.iteration} of {params.rl.num_iterations}",
         "game": params.interaction_protocol,
         **({"trainer": params.trainer} if params.rl.num_iterations else {}),
         "data": f"{state.dataset.name} ({params.dataset})",
         "models": ", ".join(f"{name} {model}" for name, model in models.items()),
         "seed": params.seed,
-        "digest": f"{run.digest}{' DIFFERS from the recorded one' if run.faults else ''}",
+        "digest": f"{digest(state)}{' DIFFERS from the recorded one' if state.faults else ''}",
         "parameters": _changed(params),
     }
 
