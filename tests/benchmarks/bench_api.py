@@ -20,8 +20,8 @@ from nip_fn.run.ports import World
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, RunState, StageMetrics
 from nip_fn_adapters.data.opening import in_memory
-from nip_fn_adapters.experiments.recordings import rare_collections
 from nip_fn_adapters.interpreter import interpret
+from nip_fn_adapters.processes.garbage import rare_collections
 from nip_fn_adapters.providers import dummy
 from nip_fn_adapters.providers.api.endpoints import Endpoint
 from nip_fn_adapters.providers.api.sampler import (
