@@ -48,12 +48,15 @@ def class_problems(
             )
 
 
-def view_problems(params: HyperParameters, views: Collection[tuple[str, ...]]) -> Iterator[Problem]:
+def view_problems(
+    params: HyperParameters, views: Collection[tuple[str, ...]], *, solved: bool
+) -> Iterator[Problem]:
     """Problems with the roles or agents that datapoints have views of.
 
     Args:
         params: The run's parameters.
         views: The distinct sets of names that datapoints have views of.
+        solved: True if each datapoint has a solution, which prompts of version "v1" are about.
     """
     agents = protocol_of(params).agents
     # Of any protocol: the same data are played under several.
@@ -71,10 +74,10 @@ def view_problems(params: HyperParameters, views: Collection[tuple[str, ...]]) -
         # A template of one's own may show the agent whatever it likes.
         if fields.system_prompt_template is not None or is_scripted(fields):
             continue
-        if version != "views" and any(views):
+        if version != "views" and any(views) and not solved:
             yield Problem(
-                f"its datapoints have views, which prompts of version {version!r} do not show to "
-                f"{agent.name!r}",
+                f"its datapoints have views and no solutions, about which prompts of version "
+                f"{version!r} ask {agent.name!r}",
                 "dataset",
                 "--set code_validation.system_prompt_version=views, or give the agent a "
                 "system_prompt_template_path of your own",

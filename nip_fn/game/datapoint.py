@@ -9,8 +9,9 @@ import msgspec
 Split = Literal["train", "validation", "test"]
 SPLITS: tuple[Split, ...] = ("train", "validation", "test")
 
-# What `solution` is: a Python program, or an answer in words, which no prompt calls a program.
-Kind = Literal["code", "prose"]
+# What `solution` is: a Python program, an answer in words, one of lettered options, or steps that
+# end in a number.  No prompt calls any of the others a program.
+Kind = Literal["code", "prose", "choice", "number"]
 
 
 # The hash is cached because the prompts' caches are keyed by datapoints, whose texts are long.
@@ -26,7 +27,8 @@ class Datapoint(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True
     label: 1 if the solution is right, 0 if it is wrong.
     stance: the side that a prover with a randomised stance takes: 0 reject, 1 accept.
     views: (role or agent's name, what it alone is shown).
-    kind: "code" if the solution is a Python program, "prose" if it is an answer in words.
+    kind: "code" if the solution is a Python program; "prose", "choice" or "number" if it is an
+        answer in words, one of several options, or the result of a calculation.
     """
 
     id: str
@@ -70,7 +72,8 @@ def make_datapoint(
         solution: The solution, "" where there is none.
         label: 1 if the claim is true, else 0.
         views: (role or agent's name, what it alone is shown).
-        kind: "code" if the solution is a Python program, "prose" if it is an answer in words.
+        kind: "code" if the solution is a Python program; "prose", "choice" or "number" if it is an
+        answer in words, one of several options, or the result of a calculation.
     """
     # Encoded and not joined: a text that moved from the end of one field to the beginning of the
     # next would leave a joined text as it was.

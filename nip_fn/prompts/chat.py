@@ -15,6 +15,7 @@ from nip_fn.params.agent import (
 )
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.render import render, render_text
+from nip_fn.prompts.wording import WORDING
 
 
 def build_chat(
@@ -206,14 +207,15 @@ def system_variables(
         agent: The index of the agent that is shown the prompt.
         max_questions: The verifier's turns besides its last one.
     """
-    spec = protocol.agents[agent]
+    spec, words = protocol.agents[agent], WORDING[datapoint.kind]
     return {
         **_agent_variables(protocol, params, agent, datapoint.stance),
         "question": datapoint.question,
         "solution": datapoint.solution,
         "view": datapoint.view(spec.name, spec.role),
         "kind": datapoint.kind,
-        "subject": "code" if datapoint.kind == "code" else "answer",
+        "subject": words.subject,
+        "words": words,
         "max_questions": max_questions,
     }
 

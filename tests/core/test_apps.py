@@ -2,13 +2,15 @@
 
 import json
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
-from nip_fn.code.builtin.apps import apps_row, buggy_apps_row
+from nip_fn.code.builtin.apps import read_apps
 from nip_fn.code.programs import Tests
+from nip_fn.code.questions import labelled
 from nip_fn.code.solutions import BugOrigin, LabelledSolution
 from nip_fn.game.datapoint import text_hash
 from nip_fn.params.data import CodeValidationParameters
@@ -44,12 +46,18 @@ BUGGY: Mapping[str, Any] = {
 }
 
 
+def solutions_of(
+    row: Mapping[str, Any], split: str, choice: CodeValidationParameters = ALL
+) -> list[LabelledSolution]:
+    return list(chain(*map(labelled, read_apps(row, split, choice).unwrap())))
+
+
 def of_apps(choice: CodeValidationParameters = ALL, **fields: object) -> list[LabelledSolution]:
-    return list(apps_row({**APPS, **fields}, "train", choice).unwrap())
+    return solutions_of({**APPS, **fields}, "train", choice)
 
 
 def of_buggy(choice: CodeValidationParameters = ALL, **fields: object) -> list[LabelledSolution]:
-    return list(buggy_apps_row({**BUGGY, **fields}, "test", choice).unwrap())
+    return solutions_of({**BUGGY, **fields}, "test", choice)
 
 
 def labels(solutions: list[LabelledSolution]) -> list[int]:
@@ -83,9 +91,7 @@ def test_a_row_with_too_few_solutions_has_none(solutions: object) -> None:
 
 
 def test_the_two_parts_of_apps_number_their_problems_apart() -> None:
-    (train,) = apps_row(APPS, "train", ALL).unwrap()
-    (test,) = apps_row(APPS, "test", ALL).unwrap()
-    (neither,) = apps_row(APPS, "", ALL).unwrap()
+    (train,), (test,), (neither,) = (solutions_of(APPS, split) for split in ("train", "test", ""))
     assert {train.problem_id, test.problem_id, neither.problem_id} == {"train/7", "test/7", "7"}
 
 
@@ -144,11 +150,11 @@ def test_functions_are_tested_by_what_they_return() -> None:
     ],
     ids=lambda value: repr(value)[:30],
 )
-@pytest.mark.parametrize(("read", "row"), [(apps_row, APPS), (buggy_apps_row, BUGGY)])
+@pytest.mark.parametrize("row", [APPS, BUGGY])
 def test_what_cannot_be_read_is_named_by_its_column(
-    read: Any, row: Mapping[str, Any], column: str, value: object
+    row: Mapping[str, Any], column: str, value: object
 ) -> None:
-    problem = read({**row, column: value}, "train", ALL).failure()
+    problem = read_apps({**row, column: value}, "train", ALL).failure()
     assert problem.address.split(":")[0] == column
     assert "\n" not in str(problem)
     assert len(str(problem)) < 400
@@ -240,4 +246,4 @@ def test_how_a_bug_was_made_may_be_unknown(fields: dict[str, object]) -> None:
 )
 def test_counts_that_are_none_are_named(fields: dict[str, object]) -> None:
     row = {**BUGGY, "buggy_solutions": [{**BUG, **fields}]}
-    assert buggy_apps_row(row, "test", ALL).failure().address == "buggy_solutions"
+    assert read_apps(row, "test", ALL).failure().address == "buggy_solutions"

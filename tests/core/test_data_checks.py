@@ -54,27 +54,28 @@ def test_splits_that_are_not_needed_or_empty_are_none() -> None:
     ],
 )
 def test_views_of_roles_and_agents_will_do(protocol: str, names: tuple[str, ...]) -> None:
-    assert not list(view_problems(params(interaction_protocol=protocol, **VIEWS), [names]))
+    assert not list(view_problems(params(interaction_protocol=protocol, **VIEWS), [names], solved=False))
 
 
 def test_a_view_of_nobody_is_a_problem() -> None:
-    (problem,) = view_problems(params(**VIEWS), [(*BOTH, "provr")])
+    (problem,) = view_problems(params(**VIEWS), [(*BOTH, "provr")], solved=False)
     assert "'provr'" in problem.problem
     assert "prover and verifier" in problem.remedy
 
 
-def test_views_that_no_prompt_shows_are_a_problem() -> None:
-    problems = list(view_problems(params(), [BOTH, ()]))
+def test_views_without_solutions_are_a_problem_for_prompts_about_solutions() -> None:
+    problems = list(view_problems(params(), [BOTH, ()], solved=False))
+    assert not list(view_problems(params(), [BOTH, ()], solved=True))
     assert ["'prover'" in one.problem for one in problems] == [True, False]
     assert all("system_prompt_version=views" in one.remedy for one in problems)
     script = {"prover": {"model_provider": "scripted", "model_name": "honest"}}
     template = {"verifier": {"system_prompt_template": "{{ view }}"}}
-    assert not list(view_problems(params(agents={**script, **template}), [BOTH]))
-    assert not list(view_problems(params(), [()]))
+    assert not list(view_problems(params(agents={**script, **template}), [BOTH], solved=False))
+    assert not list(view_problems(params(), [()], solved=True))
 
 
 def test_data_without_any_view_are_told_so_in_words() -> None:
-    problem, _ = view_problems(params(**VIEWS), [()])
+    problem, _ = view_problems(params(**VIEWS), [()], solved=True)
     assert "none of its datapoints has a view of 'prover', which" in problem.problem
 
 
@@ -87,9 +88,9 @@ def test_a_limit_that_leaves_one_label_is_told_with_another_remedy() -> None:
 
 def test_an_agent_without_a_view_is_a_problem_where_prompts_show_it() -> None:
     some = [BOTH, ("verifier",)]
-    (problem,) = view_problems(params(**VIEWS), some)
+    (problem,) = view_problems(params(**VIEWS), some, solved=True)
     assert "'prover'" in problem.problem
     assert "view.prover" in problem.remedy
     template = {"prover": {"system_prompt_template": "{{ question }}"}}
-    assert not list(view_problems(params(agents=template, **VIEWS), some))
-    assert len(list(view_problems(params(**VIEWS), [()]))) == 2
+    assert not list(view_problems(params(agents=template, **VIEWS), some, solved=True))
+    assert len(list(view_problems(params(**VIEWS), [()], solved=True))) == 2

@@ -90,6 +90,7 @@ class Report(msgspec.Struct, frozen=True):
     unused: tuple[str, ...] = ()  # columns that nothing is read from
     views: tuple[tuple[str, ...], ...] = ((),)  # sets of roles or agents that rows have views of
     kind: Kind = "code"  # of the solutions
+    solved: bool = True  # each row has one
 
 
 class BadRows(msgspec.Struct, frozen=True):
@@ -113,7 +114,7 @@ def build(
             counted = ", ".join(f"{count} {outcome}" for outcome, count in rows.counts.items())
             problem = f"none of its rows can be used ({counted or 'it has none'})"
             return Failure(Problem(problem, source.name))
-        solution_kind = options.kind or data_kind(rows.evidence)
+        solution_kind = options.kind or source.kind or data_kind(rows.evidence)
         # Read as the keys of programs, before all rows told what they are.
         keys = rows.keys if solution_kind == "code" else [key.without_code() for key in rows.keys]
         _place(db, keys, options)
@@ -129,6 +130,7 @@ def build(
             unused=source.unused,
             views=tuple(sorted(rows.views)),
             kind=solution_kind,
+            solved=not rows.evidence["none"],
         )
         db.execute("INSERT INTO facts VALUES ('report', ?)", (msgspec.msgpack.encode(report),))
         db.execute("CREATE UNIQUE INDEX by_position ON points (split, position)")

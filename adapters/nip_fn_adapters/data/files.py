@@ -158,15 +158,19 @@ def _line(error: Exception) -> str:
     return " ".join(f"{type(error).__name__}: {error}".split())
 
 
-def from_hub(name: str) -> Result[Mapping[str, Any], Problem]:
-    """The tables of a data set of the hub, one a split."""
+def from_hub(name: str, config: str | None = None) -> Result[Mapping[str, Any], Problem]:
+    """The tables of a data set of the hub, one a split; `config` names one of several there."""
     elsewhere = (
         f"on a machine that reaches the hub, `hf download --repo-type dataset {name} --local-dir "
         "DIRECTORY` fetches it, and --dataset DIRECTORY reads it"
     )
     # A data set that is made by a script, as APPS is; the hub keeps it converted, too.
     options = {"revision": "refs/convert/parquet"}
-    return _load(lambda datasets: _unscripted(datasets, name, name, **options)).alt(
+    if config is None:
+        loaded = _load(lambda datasets: _unscripted(datasets, name, name, **options))
+    else:
+        loaded = _load(lambda datasets: datasets.load_dataset(name, config))
+    return loaded.alt(
         lambda problem: problem if problem.remedy else replace(problem, remedy=elsewhere)
     )
 

@@ -35,7 +35,7 @@ from nip_fn_adapters.data.files import Unreadable, digest_of
 from nip_fn_adapters.data.sources import RowSource, chosen_split, open_source
 
 # Goes up whenever the same rows are laid out otherwise.
-LAYOUT = 6
+LAYOUT = 7
 
 # The built-in data sets never change with a run's seed: the same name is the same data.
 BUILTIN_SEED = 0
@@ -117,10 +117,10 @@ def _open_all(params: HyperParameters) -> Result[Data, Problem | BadRows]:
 def _of_its_kind(dataset: Dataset, solution_kind: Kind | None) -> Dataset:
     """The data set with `solution_kind` at each datapoint; None: that which follows from them.
 
-    Datapoints that say themselves that they are in prose are left as they are.
+    Datapoints that say themselves that they are no code are left as they are.
     """
     points = [point for split in SPLITS for point in dataset.split(split)]
-    if solution_kind is None and any(point.kind == "prose" for point in points):
+    if solution_kind is None and any(point.kind != "code" for point in points):
         return dataset
     chosen = solution_kind or data_kind(Counter(evidence(_labelled(point)) for point in points))
     return _mapped(dataset, lambda points: (replace(point, kind=chosen) for point in points))
@@ -289,9 +289,13 @@ def in_memory(dataset: Dataset) -> Data:
         if points[split]
     )
     views = {tuple(sorted(dict(point.views))) for point in everything} or {()}
-    solution_kind: Kind = "prose" if any(point.kind == "prose" for point in everything) else "code"
     report = Report(
-        info, balance, rows=len(everything), views=tuple(sorted(views)), kind=solution_kind
+        info,
+        balance,
+        rows=len(everything),
+        views=tuple(sorted(views)),
+        kind=next((point.kind for point in everything if point.kind != "code"), "code"),
+        solved=all(point.solution for point in everything),
     )
     return Data(report, draw, solutions)
 

@@ -9,11 +9,13 @@ from typing import Any, NamedTuple
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn.code.builtin import apps, python
+from nip_fn.code.benchmarks import BENCHMARKS, Benchmark, benchmark_of
+from nip_fn.code.builtin import python
 from nip_fn.code.programs import abbreviated
+from nip_fn.code.questions import labelled
 from nip_fn.code.solutions import REQUIRED, ROW_COLUMNS, VIEW, LabelledSolution, SplitHint, read_row
 from nip_fn.errors import Problem
-from nip_fn.game.datapoint import SPLITS
+from nip_fn.game.datapoint import SPLITS, Kind
 from nip_fn.params.data import CodeValidationParameters
 from nip_fn_adapters.data import files
 
@@ -23,9 +25,9 @@ BUILTIN = "builtin:"
 MOST_SHOWN = 20  # columns
 
 CHOICES = (
-    'choose "builtin:tea", "builtin:tea-public", "builtin:bug-hunt", "builtin:python", "hf:NAME" '
-    "for a data set of the Hugging Face hub, or the path of a .jsonl, .csv or .parquet file or of "
-    "a directory that one was saved to"
+    'choose "builtin:tea", "builtin:tea-public", "builtin:bug-hunt", "builtin:python", a benchmark '
+    f'({", ".join(BENCHMARKS)}), "hf:NAME" for a data set of the Hugging Face hub, or the path of '
+    "a .jsonl, .csv or .parquet file or of a directory that one was saved to"
 )
 
 
@@ -40,6 +42,7 @@ class RowSource(NamedTuple):
     fingerprint: str  # a hash of the content
     rows: Callable[[], Rows]
     unused: tuple[str, ...] = ()  # columns that nothing is read from
+    kind: Kind | None = None  # of the solutions; None if it follows from them
 
 
 ALL, AUTO = "all", "auto"  # values of `only_split` that name no split
@@ -78,7 +81,10 @@ def open_source(
     if name.startswith(BUILTIN) or name in ("", HUB):
         return Failure(Problem(f"there is no {name!r}", remedy=CHOICES))
     path = Path(name).expanduser()
-    if name.startswith(HUB):
+    if name in BENCHMARKS:
+        hub, config, *_ = BENCHMARKS[name]
+        opened = files.from_hub(hub, config).bind(partial(_tables, name, choice, only))
+    elif name.startswith(HUB):
         opened = files.from_hub(name.removeprefix(HUB)).bind(partial(_tables, name, choice, only))
     elif path.is_dir():
         opened = files.from_directory(path).bind(partial(_tables, name, choice, only))
@@ -144,20 +150,23 @@ def _source(
             for a file.
         fingerprint: a hash of the content, asked for once the form is known.
     """
-    form = _form(columns, choice)
-    if form is None:
+    benchmark = None if _is_own(columns) else benchmark_of(columns)
+    if benchmark is None and not _is_own(columns):
         needed = (
-            f"the columns {', '.join(REQUIRED)} (or those of APPS or buggy-apps; with views or "
+            f"the columns {', '.join(REQUIRED)} (or those of a benchmark; with views or "
             f"{VIEW}ROLE a solution may be left out)"
         )
         has = ", ".join(map(abbreviated, columns[:MOST_SHOWN])) or "none"
         return Failure(Problem(f"needs {needed}, but has {has}"))
+    read_solutions = _reader(benchmark, choice)
 
     def rows() -> Rows:
         for split, (hint, read) in tables.items():
             for row_place, row in read():
                 address = ", ".join(filter(None, (name, split, row_place)))
-                solutions = row.alt(lambda problem: problem.at("row")).bind(partial(form, split))
+                solutions = row.alt(lambda problem: problem.at("row")).bind(
+                    partial(read_solutions, split)
+                )
                 match solutions:
                     case Success(solutions):
                         for solution in solutions:
@@ -171,27 +180,27 @@ def _source(
     unused = tuple(
         column
         for column in columns
-        if form is _one_own and column not in ROW_COLUMNS and not column.startswith(VIEW)
+        if benchmark is None and column not in ROW_COLUMNS and not column.startswith(VIEW)
     )
-    return Success(RowSource(name, fingerprint(), rows, unused))
+    return Success(RowSource(name, fingerprint(), rows, unused, benchmark and benchmark.kind))
 
 
-_Form = Callable[[str, Mapping[str, Any]], Result[tuple[LabelledSolution, ...], Problem]]
+_ReadSolutions = Callable[[str, Mapping[str, Any]], Result[tuple[LabelledSolution, ...], Problem]]
 
 
-def _form(columns: list[str], choice: CodeValidationParameters) -> _Form | None:
-    """The reader of rows with these columns."""
-    if set(apps.BUGGY_COLUMNS) <= set(columns):
-        return lambda split, row: apps.buggy_apps_row(row, split, choice)
-    if set(apps.APPS_COLUMNS) <= set(columns):
-        return lambda split, row: apps.apps_row(row, split, choice)
+def _is_own(columns: Collection[str]) -> bool:
+    """True if these are the columns of a user's own file."""
     viewed = any(column == "views" or column.startswith(VIEW) for column in columns)
-    needed = set(REQUIRED) - ({"solution"} if viewed else set())
-    return _one_own if needed <= set(columns) else None
+    return set(REQUIRED) - ({"solution"} if viewed else set()) <= set(columns)
 
 
-def _one_own(split: str, row: Mapping[str, Any]) -> Result[tuple[LabelledSolution, ...], Problem]:
-    return read_row(row).map(lambda solution: (solution,))
+def _reader(benchmark: Benchmark | None, choice: CodeValidationParameters) -> _ReadSolutions:
+    """The reader of (the name of its table, a row) of a benchmark, or of a user's own file."""
+    if benchmark is None:
+        return lambda split, row: read_row(row).map(lambda solution: (solution,))
+    return lambda split, row: benchmark.read(row, split, choice).map(
+        lambda questions: tuple(chain(*map(labelled, questions)))
+    )
 
 
 def _builtin_python() -> Rows:
@@ -203,10 +212,11 @@ def _split_hint(split: str, splits: Collection[str]) -> SplitHint | None:
     # A lone table is called so by the library where nobody gave it a name.
     if set(splits) == {"train"}:
         return None
-    if split == "test" and "train" in splits and "validation" not in splits:
+    if split == "test" and "train" in splits and "validation" not in map(_own_split, splits):
         return "held out"
     return _own_split(split)
 
 
 def _own_split(split: str) -> SplitHint | None:
-    return next((hint for hint in SPLITS if hint == split), None)
+    name = "validation" if split == "valid" else split  # as CodeContests calls it
+    return next((hint for hint in SPLITS if hint == name), None)

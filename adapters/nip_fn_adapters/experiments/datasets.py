@@ -17,12 +17,18 @@ from nip_fn_adapters.experiments.watching import NOBODY, Watch
 
 MOST_SHOWN = 20
 FEW = 20  # held-out datapoints, below which an accuracy of 50 % has an interval of over 40 points
-TAKEN_FOR: dict[Kind, str] = {"code": "programs", "prose": "answers in prose"}
+TAKEN_FOR: dict[Kind, str] = {
+    "code": "programs",
+    "prose": "answers in prose",
+    "choice": "options",
+    "number": "calculations",
+}
 
 
 def describe(data: Data, params: HyperParameters) -> str:
     """A line about a data set: its kind, and the size and balance of each split."""
-    taken_for = "claims with views" if any(data.report.views) else TAKEN_FOR[data.report.kind]
+    claims = any(data.report.views) and not data.report.solved
+    taken_for = "claims with views" if claims else TAKEN_FOR[data.report.kind]
     splits = map(_describe_split, data.report.balance, chosen(data, params))
     return f"data {data.info.name}, {taken_for}: {', '.join(splits)}"
 
@@ -80,7 +86,8 @@ def suitable_data(params: HyperParameters, watch: Watch = NOBODY, data: Data | N
     one_class = [] if data else list(class_problems(params, used, limited))
     # Whoever trains nothing may well test on one class alone: on bugs, on a single row.
     refused = class_problems(params, whole) if params.rl.num_iterations and data is None else ()
-    problems = data_problems(params, opened.info), view_problems(params, opened.report.views)
+    viewed = view_problems(params, opened.report.views, solved=opened.report.solved)
+    problems = data_problems(params, opened.info), viewed
     for problem in chain(*problems, refused):
         refuse(problem)
     for problem in one_class:
