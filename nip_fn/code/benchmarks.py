@@ -108,43 +108,48 @@ def _worked(text: str, solution: str, answer: str, difficulty: str | None = None
 
 def _gpqa(row: Mapping[str, Any], *_: object) -> Result[tuple[Question, ...], Problem]:
     """A right answer and three wrong ones, put in an order by the question's key."""
-    columns = ("Correct Answer", *_GPQA_WRONG)
+
+    def question(text: str, answers: Sequence[str]) -> Question:
+        order = permutation(fold_in(_KEY, "options", text), len(answers))
+        options = [answers[index].strip() for index in order]
+        return _choice(text, options, order.index(0), str(row.get("Record ID") or text_hash(text)))
+
     return Result.do(
-        (question,)
+        (question(text, answers),)
         for text in read_column(row, "Question")
-        for answers in collect(read_column(row, column) for column in columns)
-        for order in Success(permutation(fold_in(_KEY, "options", text), len(answers)))
-        for question in _choice(
-            text,
-            [answers[index].strip() for index in order],
-            order.index(0),
-            str(row.get("Record ID") or text_hash(text)),
+        for answers in collect(
+            read_column(row, column) for column in ("Correct Answer", *_GPQA_WRONG)
         )
     )
 
 
 def _quality(row: Mapping[str, Any], *_: object) -> Result[tuple[Question, ...], Problem]:
     """A question about an article that provers read and the verifier does not."""
+
+    def question(text: str, article: str, options: Sequence[str], right: int) -> Question:
+        chosen = _choice(text, options, right, text_hash(f"{text}\0{text_hash(article)}"))
+        difficulty = "hard" if row.get("hard") else "easy"
+        return chosen._replace(difficulty=difficulty, views=(("prover", article),))
+
     return Result.do(
-        (
-            question._replace(
-                difficulty="hard" if row.get("hard") else "easy", views=(("prover", article),)
-            ),
-        )
+        (question(text, article, options, right),)
         for text in read_column(row, "question")
         for article in read_column(row, "article")
         for options in read_list(row, "options")
-        for question in _choice(
-            text, options, row.get("answer"), text_hash(f"{text}\0{text_hash(article)}")
-        )
+        for right in _index(row, "answer", len(options))
     )
 
 
-def _choice(
-    text: str, options: Sequence[str], right: object, problem_id: str
-) -> Result[Question, Problem]:
-    """A question with lettered options; the right one and, by its key, one of the others are
-    claimed.
+def _index(row: Mapping[str, Any], column: str, number: int) -> Result[int, Problem]:
+    """The index of the right one of some options, two or more."""
+    value = row.get(column)
+    if isinstance(value, int) and 0 <= value < number and 1 < number <= len(ascii_uppercase):
+        return Success(value)
+    return Failure(Problem(f"{value!r} is not the index of one of {number} options", column))
+
+
+def _choice(text: str, options: Sequence[str], right: int, problem_id: str) -> Question:
+    """A question with lettered options; the right one and, by its key, a wrong one are claimed.
 
     Args:
         text: Without the options.
@@ -152,17 +157,14 @@ def _choice(
         right: The index of the right one.
         problem_id: Of the question.
     """
-    if not isinstance(right, int) or not 0 <= right < len(options) or len(options) < 2:
-        return Failure(Problem(f"{right!r} is not the index of one of {len(options)} options"))
-    lettered = [
-        f"({letter}) {option}" for letter, option in zip(ascii_uppercase, options, strict=False)
-    ]
+    letters = ascii_uppercase[: len(options)]
+    lettered = [f"({letter}) {option}" for letter, option in zip(letters, options, strict=True)]
     wrong = [option for index, option in enumerate(lettered) if index != right]
     # By a key of its own: if the first wrong option were claimed, its letter would betray it.
     chosen = wrong[randint(fold_in(_KEY, "wrong option", problem_id, text), len(wrong))]
     asked = "\n".join((text.strip(), "", *lettered))
     claims = Claim(lettered[right], 1), Claim(chosen, 0)
-    return Success(Question(asked, ascii_uppercase[right], claims, problem_id))
+    return Question(asked, ascii_uppercase[right], claims, problem_id)
 
 
 # ---------------------------------------------------------------------------------------- programs

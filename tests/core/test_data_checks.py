@@ -54,7 +54,9 @@ def test_splits_that_are_not_needed_or_empty_are_none() -> None:
     ],
 )
 def test_views_of_roles_and_agents_will_do(protocol: str, names: tuple[str, ...]) -> None:
-    assert not list(view_problems(params(interaction_protocol=protocol, **VIEWS), [names], solved=False))
+    assert not list(
+        view_problems(params(interaction_protocol=protocol, **VIEWS), [names], solved=False)
+    )
 
 
 def test_a_view_of_nobody_is_a_problem() -> None:
