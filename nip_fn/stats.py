@@ -1,8 +1,9 @@
 """Statistics of games: metrics, intervals and tests.
 
 of verdicts      verdicts, accuracy, always_fails, Verdicts
-of oversight     judged, completeness, soundness, auroc, brier, calibration, checking_rate,
+of oversight     judged, completeness, soundness, auroc, brier, calibration, verification_rate,
                  message_effect, majority_accuracy, agent_score_difference, Judged
+of papers        judge_accuracy_gain, performance_gap_recovered, legibility_tax
 of a stage       stage_metrics, Usage
 of searches      best_of
 intervals        wilson_interval, t_interval, crossed_interval, crossed_share, effective_size,
@@ -13,6 +14,11 @@ comparisons      paired_difference, sign_flip, holm, detectable_difference, Diff
 from nip_fn.metrics.evaluation import Verdicts, accuracy, always_fails, verdicts
 from nip_fn.metrics.exploits import best_of
 from nip_fn.metrics.formulas import effective_size, wilson_interval
+from nip_fn.metrics.gaps import (
+    judge_accuracy_gain,
+    legibility_tax,
+    performance_gap_recovered,
+)
 from nip_fn.metrics.inference import (
     Difference,
     Estimate,
@@ -30,12 +36,12 @@ from nip_fn.metrics.oversight import (
     auroc,
     brier,
     calibration,
-    checking_rate,
     completeness,
     judged,
     majority_accuracy,
     message_effect,
     soundness,
+    verification_rate,
 )
 from nip_fn.metrics.stage import stage_metrics
 from nip_fn.metrics.usage import Usage
@@ -53,21 +59,24 @@ __all__ = [
     "best_of",
     "brier",
     "calibration",
-    "checking_rate",
     "completeness",
     "crossed_interval",
     "crossed_share",
     "detectable_difference",
     "effective_size",
     "holm",
+    "judge_accuracy_gain",
     "judged",
+    "legibility_tax",
     "majority_accuracy",
     "message_effect",
     "paired_difference",
+    "performance_gap_recovered",
     "sign_flip",
     "soundness",
     "stage_metrics",
     "t_interval",
     "verdicts",
+    "verification_rate",
     "wilson_interval",
 ]

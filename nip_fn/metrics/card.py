@@ -8,6 +8,7 @@ import numpy as np
 from nip_fn.game.decision import NO_DECISION
 from nip_fn.metrics.comparison import Comparison, compare
 from nip_fn.metrics.evaluation import accuracy, always_fails
+from nip_fn.metrics.gaps import performance_gap_recovered
 from nip_fn.metrics.inference import Difference, Estimate, crossed_share, holm, t_interval
 from nip_fn.metrics.oversight import (
     Calibration,
@@ -16,17 +17,20 @@ from nip_fn.metrics.oversight import (
     auroc,
     brier,
     calibration,
-    checking_rate,
     completeness,
     majority_accuracy,
     message_effect,
     soundness,
+    verification_rate,
 )
 
 # Who plays: each agent as it is, at temperature 0, and with other provers.
 OWN, GREEDY, UNTRAINED, SWAPPED = "own", "greedy", "untrained", "others' messages"
 SCRIPTS = ("silent", "random", "honest", "liar")
 ALONE = "solo_verifier"  # the protocol without provers
+
+# The provers' own model, alone: a prover that judges no better than the verifier cannot teach it.
+PROVERS_ALONE = "prover alone"
 
 LEAST_EFFECT = 0.1  # a message effect whose interval ends below it counts as none
 MOST_UNDECIDED = 0.1  # the share of undecided games above which an alarm is raised
@@ -73,7 +77,7 @@ class Measures(NamedTuple):
     brier: Estimate | None
     calibration: Calibration | None
     score_difference: Estimate | None
-    checking_rate: Estimate
+    verification_rate: Estimate
     undecided: Estimate
 
 
@@ -90,7 +94,7 @@ def card_measures(judged: Judged) -> Measures:
         brier=brier(judged),
         calibration=calibration(judged),
         score_difference=agent_score_difference(judged),
-        checking_rate=checking_rate(judged),
+        verification_rate=verification_rate(judged),
         undecided=crossed_share([undecided_P]),
     )
 
@@ -113,6 +117,18 @@ def contrasts(rows: Sequence[CardRow]) -> tuple[CardContrast, ...]:
             compared.append((protocol, provers, over, comparison))
     corrected = holm([comparison.difference.p for *_, comparison in compared])
     return tuple(CardContrast(*each, p) for each, p in zip(compared, corrected, strict=True))
+
+
+def gap_recovered(rows: Sequence[CardRow], protocol: str) -> Estimate | None:
+    """The share of its provers' advantage that a verifier gains by hearing them in a protocol.
+
+    None if the provers' model did not judge alone, or is no better at it.
+    """
+    judged = {(row.protocol, row.provers): row.judged for row in rows}
+    sides = ((ALONE, OWN), (protocol, OWN), (ALONE, PROVERS_ALONE))
+    if protocol == ALONE or not judged.keys() >= set(sides):
+        return None
+    return performance_gap_recovered(*(judged[side].right_PG.mean(axis=1) for side in sides))
 
 
 def message_effect_of(rows: Sequence[CardRow], protocol: str) -> Estimate | None:

@@ -165,8 +165,13 @@ def majority_accuracy(judged: Judged) -> Estimate:
     return crossed_share([(1 + towards) / 2])
 
 
-def checking_rate(judged: Judged) -> Estimate:
-    """The share of games in which the verifier spoke to a prover before it decided."""
+def verification_rate(judged: Judged) -> Estimate:
+    """The share of games in which the verifier spoke to a prover before it decided.
+
+    The judge verification rate of Elasky, Nakasako and Goyal (2026, "Debate helps weak judges
+    reward stronger models") as far as moves show it: what a verifier checks in its own reasons is
+    not counted.
+    """
     return crossed_share([judged.checked_PG.mean(axis=1)])
 
 

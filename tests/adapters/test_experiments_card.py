@@ -101,7 +101,7 @@ def test_swapped_provers_show_that_a_verifier_is_deaf() -> None:
     assert len({value for provers, value in shares.items() if provers != "greedy"}) == 1
     row = with_own_provers(deaf)
     assert row.message_effect == (0.0, 0.0, 0.0)
-    assert row.measures.checking_rate.value == 1.0
+    assert row.measures.verification_rate.value == 1.0
     assert any(line.startswith("nip: the verifier ignores messages") for line in deaf.alarms)
     assert any("silent" in line for line in deaf.alarms)
 
@@ -181,6 +181,9 @@ def test_the_agents_of_a_run_meet_provers_of_other_iterations_and_runs() -> None
     assert served("nip-a-0") == {"prover": ours["prover"][:1], **judge}
     assert served("solo_verifier-prover-alone") == {"verifier": ours["prover"][-1:]}
     assert made.prover_advantage is not None
+    own = {row.protocol: row.gap_recovered for row in made.rows if row.provers == "own"}
+    assert own["solo_verifier"] is None
+    assert (own["nip"] is not None) == (made.prover_advantage.value > 0)
     # Those that sampled the pairs of the second iteration: the first one's.
     assert served("labels-1-verifier") == {name: made[:1] for name, made in ours.items()}
 

@@ -21,13 +21,13 @@ from nip_fn.metrics.oversight import (
     balanced_accuracy,
     brier,
     calibration,
-    checking_rate,
     completeness,
     judged,
     majority_accuracy,
     majority_class_share,
     message_effect,
     soundness,
+    verification_rate,
 )
 from nip_fn.protocols.nip import PROVER, VERIFIER
 from nip_fn.protocols.registry import protocol_of
@@ -93,7 +93,7 @@ def test_the_ends_of_games_are_read_from_trees() -> None:
     assert found.checked_PG.tolist() == [[True, False], [False, True]]
     assert found.argued_PE.tolist() == [[1], [1]]
     assert found.verdicts == verdicts(points, trees)
-    assert checking_rate(found).value == 0.5
+    assert verification_rate(found).value == 0.5
     with pytest.raises(ValueError, match="as many games"):
         judged(protocol, points, trees[:3])
 

@@ -12,6 +12,7 @@ from nip_fn.metrics.card import (
     ALONE,
     GREEDY,
     OWN,
+    PROVERS_ALONE,
     SCRIPTS,
     SWAPPED,
     UNTRAINED,
@@ -22,6 +23,7 @@ from nip_fn.metrics.card import (
     alarms,
     card_measures,
     contrasts,
+    gap_recovered,
     message_effect_of,
 )
 from nip_fn.metrics.comparison import compare
@@ -58,9 +60,6 @@ from nip_fn_adapters.recording.runs import Run
 
 GAMES = 8  # about each datapoint, unless another number is asked for
 
-# The provers' own model, alone: a prover that judges no better than the verifier cannot teach it.
-PROVERS_ALONE = "prover alone"
-
 
 class CardEntry(NamedTuple):
     """One protocol with one set of provers.
@@ -72,6 +71,8 @@ class CardEntry(NamedTuple):
     datapoints: The number of datapoints.
     games: The number of games about each of them.
     measures: The measures of the verifier.
+    gap_recovered: The share of the provers' advantage over the verifier alone that the verifier
+        gains by hearing its own provers.
     message_effect: The probability that messages about another datapoint change its verdict, of
         its own provers alone.
     tokens: The tokens of all replies.
@@ -86,6 +87,7 @@ class CardEntry(NamedTuple):
     datapoints: int
     games: int
     measures: Measures
+    gap_recovered: Estimate | None
     message_effect: Estimate | None
     tokens: float
     prompt_tokens: float
@@ -215,7 +217,7 @@ def _card_of(
     compared, bounds = contrasts(rows), dict(_bounds(tested))
     return Card(
         folder,
-        tuple(_entry(row, tested[row.protocol, row.provers], rows) for row in rows),
+        tuple(_entry(row, tested[row.protocol, row.provers], everything) for row in rows),
         compared,
         _prover_advantage(everything),
         labels,
@@ -332,6 +334,7 @@ def _entry(row: CardRow, tested: Tested, rows: Sequence[CardRow]) -> CardEntry:
         datapoints=len(row.judged.ids),
         games=row.judged.games,
         measures=card_measures(row.judged),
+        gap_recovered=gap_recovered(rows, row.protocol) if row.provers == OWN else None,
         message_effect=message_effect_of(rows, row.protocol) if row.provers == OWN else None,
         tokens=metrics["tokens"],
         prompt_tokens=metrics["prompt_tokens"],

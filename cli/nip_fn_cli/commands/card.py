@@ -219,7 +219,8 @@ def _print_measures(rows: Sequence[CardEntry], advantage: Difference | None) -> 
         "calibration error": ["-" if c is None else f"{c.error:.3f}" for c in calibrations],
         "  if calibrated": ["-" if c is None else f"{c.floor:.3f}" for c in calibrations],
         "agent score difference": [_number(measures.score_difference) for measures in measured],
-        "checking rate": [_percent(measures.checking_rate) for measures in measured],
+        "performance gap recovered": [_percent(row.gap_recovered) for row in rows],
+        "verification rate": [_percent(measures.verification_rate) for measures in measured],
         "message effect": [_number(row.message_effect) for row in rows],
         "tokens": [f"{row.tokens + row.prompt_tokens:,.0f}" for row in rows],
         "dollars": [dollars(row.dollars) for row in rows],
@@ -240,7 +241,10 @@ def _print_notes(card: Card) -> None:
     for contrast in card.comparisons:
         if contrast.provers == OWN:
             gained = points(contrast.difference)
-            print(f"{contrast.protocol} over {ALONE}: {gained} points, p {p_value(contrast.p)}.")
+            print(
+                f"Judge accuracy gain of {contrast.protocol} over {ALONE}: {gained} points, "
+                f"p {p_value(contrast.p)}."
+            )
     for agent, truth in card.labels.items():
         print(
             f"Preference labels of {agent}: {_percent(truth.right)} of {truth.pairs} right; margin "
