@@ -37,8 +37,9 @@ class DatasetParameters(Record, frozen=True):
         Kind | None,
         parameter(
             'Kind of solutions, which decides the wording of the prompts: "code" for Python '
-            'programs, "prose" for answers in words. None: "code" if any has tests or at least '
-            'half of them are Python programs, otherwise "prose".',
+            'programs, "prose" for answers in words, "choice" for options, "number" for '
+            'calculations. None: that of the benchmark, otherwise "code" if any has tests or at '
+            'least half of them are Python programs, otherwise "prose".',
             needs="given rows",
         ),
     ] = None
@@ -99,7 +100,7 @@ class CodeValidationParameters(Record, frozen=True):
     system_prompt_version: Annotated[
         Literal["v1", "views"],
         parameter(
-            'Prompt templates: "v1" is about code, "views" shows each agent its own view of the '
-            "datapoint."
+            'Prompt templates: "v1" is about solutions, "views" shows each agent its own view of '
+            "the datapoint and no solution."
         ),
     ] = "v1"

@@ -51,7 +51,10 @@ class HyperParameters(Record, frozen=True):
     ] = "malt"
     dataset: Annotated[
         str,
-        parameter('Data set: "builtin:NAME", "hf:NAME", or the path of a file or directory.'),
+        parameter(
+            'Data set: "builtin:NAME", a benchmark such as "gpqa", "hf:NAME", or the path of a '
+            "file or directory."
+        ),
     ] = "builtin:python"
     interaction_protocol: Annotated[
         str, parameter("The game: a built-in protocol, or one of your own.")

@@ -56,8 +56,9 @@ def train_command(
     dataset: Annotated[
         str | None,
         typer.Option(
-            help="The data set: builtin:tea, builtin:bug-hunt, builtin:python, hf:NAME, a .jsonl, "
-            f".csv or .parquet file, the folder of a saved data set, or {OWN}.",
+            help="The data set: builtin:tea, builtin:bug-hunt, builtin:python, a benchmark such "
+            "as gpqa or quality, hf:NAME, a .jsonl, .csv or .parquet file, the folder of a saved "
+            f"data set, or {OWN}.",
             metavar="DATA",
         ),
     ] = None,
