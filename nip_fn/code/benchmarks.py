@@ -35,7 +35,7 @@ PYTHON_3 = 3  # among the languages of CodeContests
 
 _GPQA_WRONG = tuple(f"Incorrect Answer {number}" for number in (1, 2, 3))
 _CALCULATOR = re.compile(r"<<[^<>]*>>")  # GSM8K's marks of what a calculator was asked
-_BOXED = re.compile(r"\\(?:boxed|fbox)\s*\{")
+_BOX = re.compile(r"\\(?:boxed|fbox)(?:\s*\{|\s+)")
 
 
 class Benchmark(NamedTuple):
@@ -88,14 +88,26 @@ def _math(row: Mapping[str, Any], *_: object) -> Result[tuple[Question, ...], Pr
 
 
 def _boxed(solution: str) -> Result[str, Problem]:
-    r"""The content of the last \boxed{...}, braces within it matched."""
-    begins = [match.end() for match in _BOXED.finditer(solution)]
+    r"""The content of the last box: `\boxed{...}`, braces in it matched, or `\boxed 3$`."""
+    boxes = list(_BOX.finditer(solution))
+    rest = solution[boxes[-1].end() :] if boxes else ""
+    if not boxes or boxes[-1][0].endswith("{"):
+        answer = _before_closing_brace(rest)
+    else:
+        answer = rest.partition("$")[0]
+    if not answer.strip():
+        return Failure(Problem(r"has no answer in \boxed{}", "solution"))
+    return Success(answer.strip())
+
+
+def _before_closing_brace(text: str) -> str:
+    """The text before the brace that closes one opened before it; "" if none does."""
     depth = 1
-    for end in range(begins[-1] if begins else len(solution), len(solution)):
-        depth += {"{": 1, "}": -1}.get(solution[end], 0)
+    for end, character in enumerate(text):
+        depth += {"{": 1, "}": -1}.get(character, 0)
         if not depth:
-            return read_text(solution[begins[-1] : end]).alt(lambda problem: problem.at("solution"))
-    return Failure(Problem(r"has no answer in \boxed{}", "solution"))
+            return text[:end]
+    return ""
 
 
 def _worked(text: str, solution: str, answer: str, difficulty: str | None = None) -> Question:
@@ -159,12 +171,18 @@ def _choice(text: str, options: Sequence[str], right: int, problem_id: str) -> Q
     """
     letters = ascii_uppercase[: len(options)]
     lettered = [f"({letter}) {option}" for letter, option in zip(letters, options, strict=True)]
-    wrong = [option for index, option in enumerate(lettered) if index != right]
+    wrong = [
+        option
+        for option, content in zip(lettered, options, strict=True)
+        if content != options[right]
+    ]
+    with_options = "\n".join((text.strip(), "", *lettered))
+    if not wrong:
+        return Question(with_options, letters[right], (), problem_id)
     # By a key of its own: if the first wrong option were claimed, its letter would betray it.
     chosen = wrong[randint(fold_in(_KEY, "wrong option", problem_id, text), len(wrong))]
-    asked = "\n".join((text.strip(), "", *lettered))
     claims = Claim(lettered[right], 1), Claim(chosen, 0)
-    return Question(asked, ascii_uppercase[right], claims, problem_id)
+    return Question(with_options, letters[right], claims, problem_id)
 
 
 # ---------------------------------------------------------------------------------------- programs

@@ -60,6 +60,7 @@ def test_a_calculation_ends_in_its_number_and_keeps_no_marks() -> None:
         (r"$\boxed{\frac{1}{2}}$.", r"\frac{1}{2}"),
         (r"\boxed{1} or rather \boxed{{2}}", "{2}"),
         (r"\fbox {x}", "x"),
+        (r"so $x = \boxed 3$, as was asked", "3"),
     ],
 )
 def test_the_answer_is_in_the_last_box(solution: str, answer: str) -> None:
@@ -92,6 +93,17 @@ def test_no_letter_betrays_which_option_is_right(name: str) -> None:
         assert all(25 <= number <= 75 for number in counted.values())
 
 
+def test_an_option_that_repeats_the_right_one_is_not_claimed_to_be_wrong() -> None:
+    for answer in range(4):
+        options = ["same"] * 4
+        options[3] = "another"
+        claims = first("quality", options=options, answer=answer).claims
+        assert {claim.solution[4:] for claim in claims if claim.label == 0} == {
+            "same" if answer == 3 else "another"
+        }
+    assert first("quality", options=["same"] * 4).claims == ()
+
+
 def test_a_row_is_read_the_same_whatever_stands_beside_it() -> None:
     whole = questions("gpqa", ROWS["gpqa"])
     assert [first("gpqa", **row) for row in ROWS["gpqa"]] == whole
@@ -118,6 +130,7 @@ def test_programs_are_those_in_python_3_and_come_in_pairs() -> None:
         ("gsm8k", "question", None),
         ("math", "solution", "It is 4."),
         ("math", "solution", r"\boxed{4"),
+        ("math", "solution", r"\boxed $"),
         ("math", "problem", 4),
         ("gpqa", "Incorrect Answer 2", None),
         ("quality", "answer", 4),
