@@ -45,7 +45,7 @@ class Benchmark(NamedTuple):
     config: the configuration there; None for its only one.
     columns: those by which its tables are recognised.
     kind: of its solutions.
-    checker: what decides if an answer is right.
+    checker: what decides if an answer is right; None where the data give nothing to decide by.
     read: the question of a row.
     """
 
@@ -53,7 +53,7 @@ class Benchmark(NamedTuple):
     config: str | None
     columns: tuple[str, ...]
     kind: Kind
-    checker: CheckerName
+    checker: CheckerName | None
     read: _Read
 
 
@@ -297,6 +297,7 @@ BENCHMARKS: Mapping[str, Benchmark] = {
     "buggy-apps": _APPS._replace(
         hub="lrhammond/buggy-apps",
         columns=("question", "solutions", "buggy_solutions", "difficulty"),
+        checker=None,  # its rows have no tests
     ),
 }
 
