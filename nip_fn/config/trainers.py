@@ -41,7 +41,7 @@ from nip_fn.training.policy_gradient import (
 )
 from nip_fn.training.schedules import Schedule, constant, exponential, linear
 from nip_fn.training.trainer import Trainer
-from nip_fn.trees.backup import Backup, mean_children, mean_leaves
+from nip_fn.trees.backup import Backup, by_probability, mean_children, mean_leaves
 from nip_fn.trees.grow import Turn
 
 MakeTrainer = Callable[[HyperParameters], Trainer[Any]]
@@ -57,6 +57,12 @@ SELECTORS: dict[str, Callable[[PureTextMaltParameters], Selector]] = {
     "best_worst": lambda malt: best_worst(),
     "all": lambda malt: every(),
 }
+
+
+def backup_of(malt: PureTextMaltParameters) -> Backup:
+    """The expected rewards that MALT's parameters describe."""
+    backup = BACKUPS[malt.value_backup]
+    return by_probability(backup) if malt.verdict == "probability" else backup
 
 
 def selector_of(malt: PureTextMaltParameters, agents: Sequence[AgentParameters] = ()) -> Selector:
@@ -123,7 +129,7 @@ def _ei(params: HyperParameters) -> Trainer[Any]:
 
 def malt_of(params: HyperParameters, backup: Backup | None = None) -> Trainer[Any]:
     """MALT by the parameters, or by another backup than theirs."""
-    backup = BACKUPS[params.malt.value_backup] if backup is None else backup
+    backup = backup_of(params.malt) if backup is None else backup
     selector = selector_of(params.malt, params.agents)
     trainer = malt(selector, backup, loss=losses_of(params), k=num_replies_of(params))
     return _warmed_up(trainer, params)
@@ -133,7 +139,7 @@ def _reinforce(params: HyperParameters) -> Trainer[Any]:
     trainer = policy_gradient(
         advantage_of(params),
         losses_of(params),
-        BACKUPS[params.malt.value_backup],
+        backup_of(params.malt),
         k=num_replies_of(params),
     )
     return _warmed_up(trainer, params)

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from nip_fn.config.trainers import BACKUPS
+from nip_fn.config.trainers import backup_of
 from nip_fn.export.curves import is_right, percent, signed
 from nip_fn.export.svg import Colours, draw_trees, value_bins
 from nip_fn.export.views import PageLimits, ReplyView, Value, end_of, letters_of, view_reply
@@ -150,7 +150,7 @@ def view_forest(
 def _tree(id: str, stage: StageForest, index: int, pairs: Sequence[Pair]) -> TreeView:
     batch, tree = stage.batch, stage.batch.trees[index]
     protocol = batch.protocol
-    value_NA = BACKUPS[stage.params.malt.value_backup](tree)
+    value_NA = backup_of(stage.params.malt)(tree)
     bins = [
         value_bins(value_NA[:, agent], reward_bounds(protocol, agent))
         for agent in range(len(protocol.agents))

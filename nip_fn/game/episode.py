@@ -1,11 +1,12 @@
 """The environment: `reset`, `movers`, `play_round`, pure functions over a frozen `Episode`."""
 
 from collections.abc import Collection, Sequence
+from math import fsum
 
 import msgspec
 
 from nip_fn.game.datapoint import Datapoint
-from nip_fn.game.decision import Decision, strongest
+from nip_fn.game.decision import SPECTRA, Decision, strongest
 from nip_fn.game.protocol import Move, Outcome, Protocol, Status, verifier_rounds
 from nip_fn.game.reply import ReplyError
 from nip_fn.game.tokens import SampledTokens
@@ -27,6 +28,7 @@ class Utterance(msgspec.Struct, frozen=True, array_like=True):
     completion_tokens: int = 0
     cached_tokens: int = 0
     tokens: SampledTokens | None = None  # of the last attempt, where the provider gave them
+    verdict_probabilities: tuple[float, ...] = ()  # [D] of the spectrum's decisions, where known
 
 
 def was_empty_at_limit(utterance: Utterance) -> bool:
@@ -61,12 +63,18 @@ def reset(datapoint: Datapoint, key: Key) -> Episode:
     return Episode(key=key, label=datapoint.label, stance=datapoint.stance)
 
 
-def final_decision(status: Status, rounds: Sequence[Round]) -> Decision | None:
-    """The decision that ended a game; None if it ended otherwise."""
+def final_verdict(status: Status, rounds: Sequence[Round]) -> Utterance | None:
+    """The reply whose decision ended a game; None if it ended otherwise."""
     if status != "decided":
         return None
-    last = (utterance.decision for turn in rounds[-1:] for utterance in turn)
-    return next((decision for decision in last if decision is not None), None)
+    last = (utterance for turn in rounds[-1:] for utterance in turn)
+    return next((utterance for utterance in last if utterance.decision is not None), None)
+
+
+def final_decision(status: Status, rounds: Sequence[Round]) -> Decision | None:
+    """The decision that ended a game; None if it ended otherwise."""
+    verdict = final_verdict(status, rounds)
+    return None if verdict is None else verdict.decision
 
 
 def movers(protocol: Protocol, episode: Episode) -> tuple[Move, ...]:
@@ -126,6 +134,31 @@ def play_round(
 
 def arrive(protocol: Protocol, episode: Episode, turn: Round) -> tuple[Episode, tuple[float, ...]]:
     """The result of `play_round` for a turn that is known to be of the schedule."""
+    outcome = _outcome(protocol, episode, turn)
+    rounds = (*episode.rounds, turn)
+    arrived = Episode(episode.key, episode.label, episode.stance, rounds, outcome.status)
+    return arrived, protocol.rewards(outcome)
+
+
+def expected_rewards(protocol: Protocol, episode: Episode, turn: Round) -> tuple[float, ...]:
+    """`[A]` the rewards of a turn that decides the game, in expectation over its verdict.
+
+    Σ p(d) r(d) over the decisions d of the spectrum, with the recorded probabilities p; () if the
+    turn decides nothing, or they are not known.
+    """
+    known = (u.verdict_probabilities for u in turn if u.verdict_probabilities)
+    probability_D = next(known, ())
+    if not probability_D:
+        return ()
+    outcome, spectrum = _outcome(protocol, episode, turn), SPECTRA[protocol.spectrum]
+    reward_DA = [protocol.rewards(outcome._replace(decision=decision)) for decision in spectrum]
+    return tuple(
+        fsum(p * reward for p, reward in zip(probability_D, reward_D, strict=True))
+        for reward_D in zip(*reward_DA, strict=True)
+    )
+
+
+def _outcome(protocol: Protocol, episode: Episode, turn: Round) -> Outcome:
     # Only verifiers may decide, and they never contradict one another in one round: there is one.
     decision, speakers, unusable = None, [], []
     for utterance in turn:
@@ -133,10 +166,7 @@ def arrive(protocol: Protocol, episode: Episode, turn: Round) -> tuple[Episode, 
         speakers.append(utterance.agent)
         if utterance.error is not None:
             unusable.append(utterance.agent)
-    outcome = outcome_of(protocol, episode, len(episode.rounds), speakers, decision, unusable)
-    rounds = (*episode.rounds, turn)
-    arrived = Episode(episode.key, episode.label, episode.stance, rounds, outcome.status)
-    return arrived, protocol.rewards(outcome)
+    return outcome_of(protocol, episode, len(episode.rounds), speakers, decision, unusable)
 
 
 def outcome_of(

@@ -60,6 +60,8 @@ class Completion(msgspec.Struct, frozen=True, array_like=True):
     seconds: from asking to having it.
     request_id: the provider's.
     tokens: as they were sampled, where they were asked for and given.
+    verdict_probabilities: `[D]` of each decision of the spectrum, at the token that decides the
+        verdict (`verdict_probabilities`); () where they are not known.
     """
 
     text: str | None
@@ -71,6 +73,7 @@ class Completion(msgspec.Struct, frozen=True, array_like=True):
     seconds: float = 0.0  # from asking to having it
     request_id: str = ""  # the provider's
     tokens: SampledTokens | None = None
+    verdict_probabilities: tuple[float, ...] = ()
 
 
 class Reply(msgspec.Struct, frozen=True):
@@ -78,6 +81,7 @@ class Reply(msgspec.Struct, frozen=True):
 
     messages: tuple[tuple[int, str], ...]  # (channel, text)
     decision: Decision | None
+    verdict_probabilities: tuple[float, ...] = ()  # [D] with a decision, where they are known
 
 
 def is_empty_at_limit(completion: Completion) -> bool:
@@ -117,7 +121,7 @@ def parse_reply(
     decided: Result[Decision | None, ReplyError] = find_decision(text, spectrum)
     return decided.bind(
         lambda decision: (
-            Success(Reply(messages=(), decision=decision))
+            Success(Reply((), decision, completion.verdict_probabilities))
             if decision is not None
             else _messages(text, move, headers)
         )

@@ -21,7 +21,7 @@ are not searched for doubts, either.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from typing import Literal
 
@@ -51,31 +51,31 @@ def find_decision(text: str, spectrum: SpectrumName) -> Result[Decision | None, 
     lowered = text.lower()
     if "decision" not in lowered:  # as most questions do not
         return Success(None)
-    lines = (line for line in _own_lines(lowered) if "decision" in line)
-    stated = [match[1] for line in lines if (match := _STATEMENT.match(line))]
+    stated = list(statements(lowered))
     if not stated:
         return Success(None)
-    value = _whole_value(spectrum).fullmatch(" ".join(stated[0].split()))
+    value = _whole_value(spectrum).fullmatch(" ".join(stated[0][1].split()))
     if value is None or len(stated) > 1:
         return Failure("invalid_decision")
     return Success(next(d for d in SPECTRA[spectrum] if d.text == value[1]))
 
 
-def _own_lines(text: str) -> Iterable[str]:
-    """The lines outside of fenced code; a fence that is never closed reaches to the end."""
-    return _outside(text) if "```" in text or "~~~" in text else text.splitlines()
+def statements(lowered: str) -> Iterator[tuple[int, str]]:
+    """(offset, words) of what follows each "decision:" that begins a line of a text in lower case.
 
-
-def _outside(text: str) -> Iterator[str]:
-    fence = ""
-    for line in text.splitlines():
+    Fenced code is left out; a fence that is never closed reaches to the end.
+    """
+    fence, offset = "", 0
+    for line in lowered.splitlines(keepends=True):
         mark = _FENCE.match(line)
-        if not fence and mark:
+        if fence:
+            if mark and mark[1].startswith(fence) and line.strip() == mark[1]:
+                fence = ""
+        elif mark:
             fence = mark[1]
-        elif not fence:
-            yield line
-        elif mark and mark[1].startswith(fence) and line.strip() == mark[1]:
-            fence = ""
+        elif match := _STATEMENT.match(line):
+            yield offset + match.start(1), match[1]
+        offset += len(line)
 
 
 @cache

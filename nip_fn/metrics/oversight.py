@@ -1,20 +1,22 @@
 """Measures of a verifier on labelled problems: what the oversight card of a protocol shows.
 
 All are functions of the ends of the games of a test, with the same number G of games about each of
-P datapoints.  A verifier's credence in a game is (1 + c) / 2 of its decision's confidence c, one
-half where it decided nothing; P(accept) of a datapoint is the mean over its games, and so knows no
-finer degrees than G games give it.
+P datapoints.  A verifier's credence in a game is (1 + c) / 2 of its decision's confidence c, in
+expectation over the verdict where its probability is recorded, and one half where it decided
+nothing.  P(accept) of a datapoint is the mean over its games: without these probabilities it knows
+no finer degrees than G games give it.
 """
 
 from collections.abc import Sequence
-from math import pi, sqrt
+from math import fsum, pi, sqrt
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from nip_fn.game.datapoint import Datapoint
-from nip_fn.game.decision import ACCEPT, REJECT
+from nip_fn.game.decision import ACCEPT, NO_DECISION, REJECT, SPECTRA, SpectrumName
+from nip_fn.game.episode import final_verdict
 from nip_fn.game.protocol import Protocol
 from nip_fn.metrics.evaluation import Verdicts, accuracy
 from nip_fn.metrics.inference import (
@@ -39,6 +41,7 @@ class Judged(NamedTuple):
     label_P: 1 if the solution is right, 0 if it has a bug.
     verdict_PG: the discrete decision; `NO_DECISION` if there is none.
     credence_PG: the verifier's, from 0 (sure to reject) to 1.
+    known_PG: true where it is the probability of the verdict, and not what the verdict says.
     checked_PG: true if the verifier spoke to a prover before it decided.
     argued_PE: the verdict that each prover argues for.
     """
@@ -47,6 +50,7 @@ class Judged(NamedTuple):
     label_P: NDArray[np.int_]
     verdict_PG: NDArray[np.int_]
     credence_PG: NDArray[np.float64]
+    known_PG: NDArray[np.bool_]
     checked_PG: NDArray[np.bool_]
     argued_PE: NDArray[np.int_]
 
@@ -93,7 +97,16 @@ def judged(protocol: Protocol, datapoints: Sequence[Datapoint], trees: Sequence[
             [[verdict(game) for game in datapoint_games] for datapoint_games in games]
         ),
         credence_PG=np.array(
-            [[credence(game) for game in datapoint_games] for datapoint_games in games]
+            [
+                [credence(game, protocol.spectrum) for game in datapoint_games]
+                for datapoint_games in games
+            ]
+        ),
+        known_PG=np.array(
+            [
+                [bool(_verdict_probabilities(game)) for game in datapoint_games]
+                for datapoint_games in games
+            ]
         ),
         checked_PG=np.array(
             [[_checked(protocol, game) for game in datapoint_games] for datapoint_games in games]
@@ -104,9 +117,17 @@ def judged(protocol: Protocol, datapoints: Sequence[Datapoint], trees: Sequence[
     )
 
 
-def credence(game: Rollout) -> float:
+def credence(game: Rollout, spectrum: SpectrumName) -> float:
     """The verifier's credence at the end of a game, from 0 to 1; one half if it did not decide."""
+    if probability_D := _verdict_probabilities(game):
+        confidence = (decision.continuous for decision in SPECTRA[spectrum])
+        return (1 + fsum(p * c for p, c in zip(probability_D, confidence, strict=True))) / 2
     return 0.5 if game.decision is None else (1 + game.decision.continuous) / 2
+
+
+def _verdict_probabilities(game: Rollout) -> tuple[float, ...]:
+    verdict = final_verdict(game.status, game.rounds)
+    return verdict.verdict_probabilities if verdict else ()
 
 
 def _checked(protocol: Protocol, game: Rollout) -> bool:
@@ -178,6 +199,26 @@ def verification_rate(judged: Judged) -> Estimate:
 # -------------------------------------------------------------------------------------- P(accept)
 
 
+def _is_unknown(judged: Judged) -> bool:
+    """True of single games one of which has a verdict without a probability."""
+    decided_PG = judged.verdict_PG != NO_DECISION
+    return judged.games < 2 and not bool(judged.known_PG[decided_PG].all())
+
+
+def expected_accuracy(judged: Judged) -> Estimate | None:
+    """The accuracy without the luck of the draw: the mean credence in the label of decided games.
+
+    Undecided games count 0, as in the accuracy, of which it is the expectation where verdicts are
+    accept or reject.  None unless each verdict has a probability.
+    """
+    decided_PG = judged.verdict_PG != NO_DECISION
+    if not judged.known_PG[decided_PG].all():
+        return None
+    is_right_P1 = judged.label_P[:, None] == ACCEPT
+    credence_PG = np.where(is_right_P1, judged.credence_PG, 1 - judged.credence_PG)
+    return crossed_share([(credence_PG * decided_PG).mean(axis=1)])
+
+
 def auroc(judged: Judged) -> Estimate | None:
     """The chance that a right solution has a higher P(accept) than a buggy one; ties count half.
 
@@ -201,14 +242,15 @@ def auroc(judged: Judged) -> Estimate | None:
 
 
 def brier(judged: Judged) -> Estimate | None:
-    """The mean squared distance of P(accept) from the label (Brier 1950); None of single games.
+    """The mean squared distance of P(accept) from the label (Brier 1950); None of single verdicts.
 
     Without bias: the square of a mean of G credences is too large by its variance, so s² / G is
-    taken off each datapoint's, with s² the variance among its games.
+    taken off each datapoint's, with s² the variance among its games.  Of single games whose
+    verdicts have a probability, it is the score of that probability.
     """
-    if judged.games < 2:
+    if _is_unknown(judged):
         return None
-    noise_P = judged.credence_PG.var(axis=1, ddof=1) / judged.games
+    noise_P = judged.credence_PG.var(axis=1, ddof=1) / judged.games if judged.games > 1 else 0.0
     return crossed_interval([(judged.credence_P - judged.label_P) ** 2 - noise_P])
 
 
@@ -220,7 +262,7 @@ class Calibration(NamedTuple):
 
 
 def calibration(judged: Judged) -> Calibration | None:
-    """Σ w |mean P(accept) - share of right solutions| over ten bins of weight w; None of one game.
+    """Σ w |mean P(accept) - share of right solutions| over ten bins of weight w.
 
     The games are split in two: one half says in which bin a datapoint lies, the other measures its
     P(accept); then the other way round.  With all games for both (Naeini, Cooper and Hauskrecht
@@ -229,11 +271,18 @@ def calibration(judged: Judged) -> Calibration | None:
     a part of the error is seen.  What is left of noise is the luck of the labels: the floor is the
     expectation Σ w √(2 p(1 - p)(1 + 1/h) / πm) of a calibrated verifier, for the m datapoints of a
     bin and the h games of a half.
+
+    Single games are split in no halves: with a probability of the verdict, which has no sampling
+    noise, each sorts itself and 1/h is 0; without one the calibration is None.
     """
-    if judged.games < 2:
+    if _is_unknown(judged):
         return None
-    halves = [judged.credence_PG[:, parity::2].mean(axis=1) for parity in (0, 1)]
-    least = judged.games // 2
+    several = judged.games > 1
+    halves = [
+        judged.credence_PG[:, parity::2].mean(axis=1) if several else judged.credence_P
+        for parity in (0, 1)
+    ]
+    noise = 1 / (judged.games // 2) if several else 0.0
     errors, floors = [], []
     for sorting_P, measured_P in (halves, halves[::-1]):
         bins_P = np.minimum((sorting_P * CALIBRATION_BINS).astype(np.int_), CALIBRATION_BINS - 1)
@@ -246,7 +295,7 @@ def calibration(judged: Judged) -> Calibration | None:
                     float(judged.label_P[in_bin_P].mean()),
                 )
                 errors.append(num * abs(p - share))
-                floors.append(num * sqrt(2 * p * (1 - p) * (1 + 1 / least) / (pi * num)))
+                floors.append(num * sqrt(2 * p * (1 - p) * (1 + noise) / (pi * num)))
     total = 2 * len(judged.ids)
     return Calibration(sum(errors) / total, sum(floors) / total)
 

@@ -434,3 +434,13 @@ class PureTextMaltParameters(Record, frozen=True):
             names=VALUE_BACKUPS,
         ),
     ] = "children"
+    verdict: Annotated[
+        Literal["sampled", "probability"],
+        parameter(
+            "Reward of a decided game in the expected reward of the positions before the verdict: "
+            "that of the sampled verdict, or its expectation over the verdict's probability, where "
+            "the provider gives log-probabilities.",
+            needs="siblings",
+            stage="selection",
+        ),
+    ] = "sampled"

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from returns.result import Failure, Result, Success
 
 from nip_fn.config.groups import make_groups
-from nip_fn.config.trainers import BACKUPS, find_trainer, malt_of
+from nip_fn.config.trainers import backup_of, find_trainer, malt_of
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import fold_in, key
@@ -259,5 +259,5 @@ def annotate(stage: StageForest, index: int) -> AnnotatedTree:
         if pair.tree == index:
             for node, verdict in ((pair.chosen, "chosen"), (pair.rejected, "rejected")):
                 marks[node] = (*marks.get(node, ()), f"{verdict} for {agents[pair.agent].name}")
-    backup = BACKUPS[stage.params.malt.value_backup]
+    backup = backup_of(stage.params.malt)
     return AnnotatedTree(tree, children_of(tree), backup(tree), marks)

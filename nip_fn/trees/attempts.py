@@ -56,6 +56,7 @@ def after_attempt(parse: Parse, most_attempts: int, slot: Slot, completion: Comp
         completion_tokens=completion_tokens,
         cached_tokens=cached_tokens,
         tokens=completion.tokens,
+        verdict_probabilities=reply.verdict_probabilities if reply else (),
     )
     return Slot(agent, utterance, failed=slot.failed)
 

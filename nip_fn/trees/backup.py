@@ -76,6 +76,26 @@ def discounted(gamma: float, backup: Backup = mean_children) -> Backup:
     return discounted_backup
 
 
+def by_probability(backup: Backup = mean_children) -> Backup:
+    """`backup` of what a verdict earns in expectation, where its probability is recorded.
+
+    The value of a position no longer depends on which verdict was drawn after it; its expectation
+    is the same, and its variance is smaller (Rao-Blackwell).  The reply that states a verdict keeps
+    the value of the verdict that it states.
+    """
+
+    def expected_backup(tree: Tree) -> Values:
+        if tree.expected_NA is tree.reward_NA:
+            return backup(tree)
+        # With its expectation, `accept` and `reject` in one position would be worth the same, and
+        # the verifier could not learn which of them to say.
+        states_verdict_N1 = (tree.expected_NA != tree.reward_NA).any(axis=1, keepdims=True)
+        expected_NA = backup(tree._replace(reward_NA=tree.expected_NA))
+        return read_only(np.where(states_verdict_N1, backup(tree), expected_NA))
+
+    return expected_backup
+
+
 def map_rewards(function: Callable[[Values], Values], backup: Backup = mean_children) -> Backup:
     """`backup` of the rewards that `function` makes of `[N, A]` recorded ones (reward shaping).
 

@@ -14,7 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nip_fn.game.datapoint import Datapoint
-from nip_fn.game.episode import Episode, arrive, movers, reset
+from nip_fn.game.episode import Episode, arrive, expected_rewards, movers, reset
 from nip_fn.game.protocol import Move, Protocol
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key
@@ -337,5 +337,6 @@ def _branch(rules: Rules, slots: tuple[Slot, ...], episode: Episode) -> tuple[No
         if arrived.status == "open" and empty is None:
             empty = _empty_slots(rules, arrived)
         next_slots = empty if arrived.status == "open" and empty else ()
-        children.append(Node(turn, reward, arrived.status, next_slots))
+        expected = expected_rewards(rules.protocol, episode, turn)
+        children.append(Node(turn, reward, arrived.status, next_slots, expected_reward=expected))
     return tuple(children)

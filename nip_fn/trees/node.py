@@ -53,6 +53,7 @@ class Node(msgspec.Struct, frozen=True, array_like=True):
     status: Status = "open"
     slots: tuple[Slot, ...] = ()  # [movers * k], mover by mover
     children: tuple["Node", ...] = ()  # [k], or [k^movers], once every slot is filled
+    expected_reward: tuple[float, ...] = ()  # [A] over the verdict (`expected_rewards`), or ()
 
 
 class ReplyRequest(NamedTuple):

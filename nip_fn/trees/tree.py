@@ -39,6 +39,8 @@ class Tree(NamedTuple):
         siblings with the same number share that reply.
     usable_NA: `[N, A]` true if they were a message or a decision, not an invalid reply.
     reward_NA: `[N, A]` the agent's reward on arriving there.
+    expected_NA: `[N, A]` the same, in expectation over the verdict where a game is decided and its
+        probability is recorded.
     status_N: `[N]` the status of the game there.
     utterances_N: `[N]` the utterances of the round that led there.
     path_N: `[N]` the ranks that lead there from the root.
@@ -56,6 +58,7 @@ class Tree(NamedTuple):
     reply_NA: NDArray[np.int32]  # [N, A]
     usable_NA: NDArray[np.bool_]  # [N, A]
     reward_NA: NDArray[np.float64]  # [N, A]
+    expected_NA: NDArray[np.float64]  # [N, A]
     status_N: tuple[Status, ...]
     utterances_N: Sequence[Round]
     path_N: tuple[Path, ...]
@@ -184,6 +187,11 @@ def flatten(game: GameTree) -> Tree:
             usable[row + utterance.agent] = utterance.error is None
     shape = len(nodes), num_agents
     rewards = [reward for node in nodes for reward in node.reward]
+    reward_NA = read_only(np.array(rewards, dtype=np.float64).reshape(shape))
+    expected_NA = reward_NA  # one array, and not two, where no probability is recorded
+    if any(node.expected_reward for node in nodes):
+        expected = [reward for node in nodes for reward in node.expected_reward or node.reward]
+        expected_NA = read_only(np.array(expected, dtype=np.float64).reshape(shape))
     return Tree(
         protocol=game.protocol,
         datapoint_index=game.datapoint_index,
@@ -193,7 +201,8 @@ def flatten(game: GameTree) -> Tree:
         acted_NA=read_only(np.array(acted, dtype=np.bool_).reshape(shape)),
         reply_NA=read_only(np.array(reply, dtype=np.int32).reshape(shape)),
         usable_NA=read_only(np.array(usable, dtype=np.bool_).reshape(shape)),
-        reward_NA=read_only(np.array(rewards, dtype=np.float64).reshape(shape)),
+        reward_NA=reward_NA,
+        expected_NA=expected_NA,
         status_N=tuple(node.status for node in nodes),
         utterances_N=tuple(node.utterances for node in nodes),
         path_N=tuple(paths),

@@ -44,6 +44,7 @@ def of(labels: list[int], *verdicts: list[int], **fields: Any) -> Judged:
     verdict_PG = np.array(verdicts)
     given = {
         "credence_PG": np.select([verdict_PG == Y, verdict_PG == N], [1.0, 0.0], 0.5),
+        "known_PG": np.zeros(verdict_PG.shape, dtype=bool),
         "checked_PG": np.zeros(verdict_PG.shape, dtype=bool),
         "argued_PE": np.ones((len(labels), 1), dtype=int),
         **fields,

@@ -14,7 +14,7 @@ from nip_fn_adapters.providers.api.retries import RequestFailure
 
 # Fields that a request can do without.  The sampling parameters are not among them: leaving out a
 # temperature that was set would change the experiment without a word.
-OPTIONAL = ("seed", "prompt_cache_key", "logprobs", "return_token_ids", "name")
+OPTIONAL = ("seed", "prompt_cache_key", "logprobs", "top_logprobs", "return_token_ids", "name")
 
 # The fields that an agent's parameters set, where their names differ.
 _PARAMETERS = {

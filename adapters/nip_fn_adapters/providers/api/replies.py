@@ -6,6 +6,7 @@ No provider keeps to the specification in full; what they do instead is told apa
 
 from collections.abc import Mapping, Sequence
 from hashlib import blake2b
+from math import exp
 from typing import Annotated, Any, NamedTuple
 
 import msgspec
@@ -15,6 +16,7 @@ from nip_fn.errors import one_line
 from nip_fn.game.chat import Message
 from nip_fn.game.reply import Completion, FinishReason, is_empty_at_limit
 from nip_fn.game.tokens import SampledTokens
+from nip_fn.game.verdict_probability import verdict_probabilities
 from nip_fn.keys import Key, fold_in, seed_of
 from nip_fn.params.agent import fields_in
 from nip_fn.params.base import LARGEST
@@ -31,6 +33,7 @@ SEED_BITS = 31  # positive in any provider's integers
 # (\ud83d\ude00), and some tokens are long.
 BYTES_PER_TOKEN = 64
 BYTES_PER_SCORE = 512  # of a token's log-probability: with its text, once more as a list of bytes
+TOP_LOGPROBS = 20  # the most that OpenAI and vLLM give of a token, unless vLLM is told otherwise
 BYTES_PER_ID = 8  # of a character of the prompt, whose token ids vLLM adds to those of the reply
 SHORT_ANSWER = 1 << 20  # bytes that any answer may have
 
@@ -96,6 +99,19 @@ class _Scores(msgspec.Struct):
     content: list[_Score] | None = None
 
 
+class _Alternative(msgspec.Struct):
+    token: str
+    logprob: float
+
+
+class _Choices(_Alternative):
+    top_logprobs: list[_Alternative] = []
+
+
+class _Alternatives(msgspec.Struct):
+    content: list[_Choices]
+
+
 class _Details(msgspec.Struct):
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
@@ -118,6 +134,7 @@ class _Body(msgspec.Struct):
 
 _DECODER = msgspec.json.Decoder(_Body, strict=False)
 _SCORES = msgspec.json.Decoder(_Scores | None, strict=False)
+_ALTERNATIVES = msgspec.json.Decoder(_Alternatives, strict=False)
 _IDS = msgspec.json.Decoder(list[_TokenId] | None, strict=False)
 
 
@@ -134,7 +151,9 @@ def body_of(
             prefix (`prompt_cache_key`), by which it routes requests with the same prefix to the
             same cache; and it gives no token ids.
     """
-    added = _added(request, is_openai)
+    added = _added(request, is_openai) - capabilities.left_out
+    # Without the log-probability of the token itself, those of others are refused.
+    top = "logprobs" in added and "top_logprobs" in added
     fields: dict[str, Any] = {
         "model": request.adapter or request.model,
         "messages": [_message(message, capabilities) for message in request.chat],
@@ -148,6 +167,7 @@ def body_of(
         "seed": seed_of(fold_in(keys[0], *(key.hex() for key in keys[1:]), "seed"), SEED_BITS),
         "prompt_cache_key": prefix_of(request) if "prompt_cache_key" in added else None,
         "logprobs": True if "logprobs" in added else None,
+        "top_logprobs": TOP_LOGPROBS if top else None,
         "return_token_ids": True if "return_token_ids" in added else None,
     }
     kept = {
@@ -172,10 +192,16 @@ def _added(request: Request, is_openai: bool) -> frozenset[str]:
         "seed": True,
         "prompt_cache_key": is_openai,
         "logprobs": request.record_tokens,
+        "top_logprobs": _may_decide(request),
         "return_token_ids": request.record_tokens and not is_openai,
         "name": any(message.name for message in request.chat),
     }
     return frozenset(name for name, is_sent in added.items() if is_sent)
+
+
+def _may_decide(request: Request) -> bool:
+    """True if the reply may state a verdict, whose probability is to be recorded."""
+    return request.record_tokens and bool(request.decisions)
 
 
 def _message(message: Message, capabilities: Capabilities) -> dict[str, Any]:
@@ -194,7 +220,8 @@ def most_bytes(request: Request, num_replies: int) -> int:
     if not request.record_tokens:
         return BYTES_PER_TOKEN * request.max_tokens * num_replies
     prompt = sum(len(message.content) for message in request.chat)
-    reply = (BYTES_PER_TOKEN + BYTES_PER_SCORE) * request.max_tokens
+    scores = BYTES_PER_SCORE * (1 + TOP_LOGPROBS * _may_decide(request))
+    reply = (BYTES_PER_TOKEN + scores) * request.max_tokens
     return reply * num_replies + BYTES_PER_ID * prompt
 
 
@@ -255,6 +282,7 @@ def _completions(
             cached_tokens=0 if index else _count(details.cached_tokens),
             request_id=headers.get("x-request-id") or body.id or "",
             tokens=_sampled_tokens(choice) if request.record_tokens else None,
+            verdict_probabilities=_verdict_probabilities(choice, request),
         )
         for index, (choice, text) in enumerate(zip(choices, texts, strict=True))
     )
@@ -272,6 +300,35 @@ def _sampled_tokens(choice: _Choice) -> SampledTokens | None:
     if not (content or named) or (content and named and len(content) != len(named)):
         return None
     return SampledTokens.of(named, [score.logprob for score in content])
+
+
+def _verdict_probabilities(choice: _Choice, request: Request) -> tuple[float, ...]:
+    """As the verdict was drawn; () where that is not known.
+
+    A server's log-probabilities are those of temperature 1, p, and at temperature T two verdicts
+    are drawn in the ratio of their p^(1/T), whatever all other tokens have.  What top_p or a
+    penalty makes of them does not follow.
+    """
+    changed = request.top_p not in (None, 1.0) or request.repetition_penalty not in (None, 1.0)
+    if changed or not _may_decide(request):
+        return ()
+    try:
+        drawn = _ALTERNATIVES.decode(choice.logprobs).content
+    except UNREADABLE:
+        return ()
+    temperature = 1.0 if request.temperature is None else request.temperature
+
+    def weights(index: int) -> list[tuple[str, float]]:
+        token = drawn[index]
+        scores = {each.token: each.logprob for each in (*token.top_logprobs, token)}
+        likeliest = max(scores.values())
+        if temperature == 0:
+            return [(text, float(score == likeliest)) for text, score in scores.items()]
+        return [(text, exp((score - likeliest) / temperature)) for text, score in scores.items()]
+
+    if not any(token.top_logprobs for token in drawn):
+        return ()
+    return verdict_probabilities([token.token for token in drawn], weights, request.decisions)
 
 
 def _reason(choice: _Choice, text: str | None) -> FinishReason:

@@ -14,9 +14,15 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from nip_fn.keys import Key
-from nip_fn_adapters.providers.local.draw import choose, log_probabilities, penalise
+from nip_fn_adapters.providers.local.draw import (
+    choose,
+    log_probabilities,
+    next_probabilities,
+    penalise,
+)
 from nip_fn_adapters.providers.local.policy import LoadedPolicy
 from nip_fn_adapters.providers.local.prefill import read_forest, roomy_cache
 
@@ -59,6 +65,8 @@ class DecodedReply(NamedTuple):
     tokens: list[int]
     log_probabilities: list[float]  # of its tokens, in nats, under the model at temperature 1
     ended: bool  # with an end token, rather than at the limit
+    # [T, C] the probabilities of the watched tokens as they were drawn from, up to a factor a token
+    watched: NDArray[np.float32] = np.empty((0, 0), np.float32)
 
 
 class _Live(NamedTuple):
@@ -77,13 +85,22 @@ class _Live(NamedTuple):
 
 
 def decode(
-    policy: LoadedPolicy, batch: Sequence[DecodeRequest], timings: Timings
+    policy: LoadedPolicy,
+    batch: Sequence[DecodeRequest],
+    timings: Timings,
+    watched: Sequence[int] = (),
 ) -> list[list[DecodedReply]]:
     """One reply for each key of each chat; all chats of a batch have the same number of keys.
 
     A reply is a function of its own request: chat, key, temperature, limit, top_p and repetition
     penalty.  The rest of the batch moves the last bits of floating-point sums, which changes about
     one draw in a million.
+
+    Args:
+        policy: A loaded model.
+        batch: The chats.
+        timings: The time taken is added to them.
+        watched: `[C]` tokens whose probabilities are kept for each token of each reply.
     """
     import torch
 
@@ -92,10 +109,12 @@ def decode(
     scores = torch.zeros(len(batch), width, num_steps)
     counts = torch.zeros(len(batch), width, dtype=torch.long)
     ended = torch.zeros(len(batch), width, dtype=torch.bool)
+    watches = torch.zeros(len(batch), width, num_steps, len(watched))
     with torch.inference_mode():
         cache = roomy_cache(width * num_steps)
         prompts, seen, live = _begin(policy, batch, num_steps)
         stops = torch.tensor(policy.stops, device=prompts.device)
+        columns = torch.tensor(watched, dtype=torch.long, device=prompts.device)
         forward = partial(_forward, policy, timings)
         if policy.reads_forests:
             logits = read_forest(policy, forward, [request.tokens for request in batch], cache)
@@ -113,13 +132,16 @@ def decode(
             penalised = logits
             if live.penalty is not None:
                 penalised = penalise(logits, live.said, live.penalty)
-            tokens = choose(penalised, live.temperature, live.top_p, live.uniforms[:, :, step])
+            probabilities = next_probabilities(penalised, live.temperature, live.top_p)
+            tokens = choose(probabilities, live.uniforms[:, :, step])
             if live.penalty is not None:
                 live.said[:, :, prompts.shape[1] + step] = tokens
             ends = torch.isin(tokens, stops) & ~live.done
             rows = live.row.cpu()
             drawn[rows, :, step] = tokens.cpu()
             scores[rows, :, step] = log_probabilities(logits, tokens).cpu()
+            if watched:
+                watches[rows, :, step] = probabilities[..., columns].cpu()
             counts[rows] += (~live.done).cpu()
             ended[rows] |= ends.cpu()
             live = live._replace(done=live.done | ends | (step + 1 >= live.limit))
@@ -135,13 +157,13 @@ def decode(
                 position_ids=(live.length + step).expand(-1, width),
                 past_key_values=cache,
             )
-    columns = (drawn.tolist(), scores.tolist(), counts.tolist(), ended.tolist())
+    by_chat = (drawn.tolist(), scores.tolist(), counts.tolist(), ended.tolist(), watches.numpy())
     return [
         [
-            DecodedReply(tokens[:number], values[:number], end)
-            for tokens, values, number, end in zip(*replies, strict=True)
+            DecodedReply(tokens[:number], values[:number], end, weights[:number])
+            for tokens, values, number, end, weights in zip(*replies, strict=True)
         ]
-        for replies in zip(*columns, strict=True)
+        for replies in zip(*by_chat, strict=True)
     ]
 
 

@@ -33,8 +33,8 @@ def nucleus(probabilities: Any, top_p: Any) -> Any:
     return probabilities.scatter(-1, order, ordered.masked_fill(likelier >= top_p, 0.0))
 
 
-def choose(logits: Any, temperature: Any, top_p: Any, uniforms: Any) -> Any:
-    """The next tokens `[P, K]`: for `uniforms` u the first whose cumulative probability exceeds u.
+def next_probabilities(logits: Any, temperature: Any, top_p: Any) -> Any:
+    """The probabilities `[P, K, V]` by which the next tokens are drawn, up to a common factor.
 
     `logits` is `[P, K, V]`, `temperature` and `top_p` are `[P, 1, 1]`.  If `top_p` is None or 1, no
     token is left out; if the temperature is 0, it is the likeliest token.
@@ -42,23 +42,30 @@ def choose(logits: Any, temperature: Any, top_p: Any, uniforms: Any) -> Any:
     import torch
 
     greedy = temperature == 0
-    if bool(greedy.all()):
-        return logits.argmax(-1)
-    scaled = logits.float() / torch.where(greedy, 1.0, temperature)
-    probabilities = scaled.softmax(-1)
+    probabilities = (logits.float() / torch.where(greedy, 1.0, temperature)).softmax(-1)
     if top_p is not None:
         asks = (top_p < 1)[:, 0, 0]
         probabilities[asks] = nucleus(probabilities[asks], top_p[asks])
+    if bool(greedy.any()):
+        likeliest = torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])
+        return torch.where(greedy, likeliest.float(), probabilities)
+    return probabilities
+
+
+def choose(probabilities: Any, uniforms: Any) -> Any:
+    """The next tokens `[P, K]`: for `uniforms` u the first whose cumulative probability exceeds u.
+
+    `probabilities` is `[P, K, V]`; they need not add up to 1.
+    """
+    import torch
+
     # In float64: in float32, the small probabilities of a large vocabulary are lost in the sum.
     cumulative = probabilities.cumsum(-1, dtype=torch.float64)
     # Scaled to what is there: neither a nucleus nor rounded probabilities sum to 1.
     target = uniforms[..., None] * cumulative[..., -1:]
     tokens = torch.searchsorted(cumulative, target, right=True)[..., 0]
     # A number close to 1 may be rounded up to the total, and then lies past the last token.
-    tokens = tokens.clamp_(max=logits.shape[-1] - 1)
-    if bool(greedy.any()):
-        return torch.where(greedy[..., 0], logits.argmax(-1), tokens)
-    return tokens
+    return tokens.clamp_(max=probabilities.shape[-1] - 1)
 
 
 def log_probabilities(logits: Any, tokens: Any) -> Any:

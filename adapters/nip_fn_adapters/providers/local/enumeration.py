@@ -25,7 +25,7 @@ from nip_fn.run.exact import Enumerate
 from nip_fn.run.request import Request
 from nip_fn_adapters.providers.local import models
 from nip_fn_adapters.providers.local.decode import DecodeRequest
-from nip_fn_adapters.providers.local.draw import nucleus, penalise
+from nip_fn_adapters.providers.local.draw import next_probabilities, penalise
 from nip_fn_adapters.providers.local.policy import LoadedPolicy, load_policy
 from nip_fn_adapters.providers.local.prefill import read_forest, roomy_cache
 from nip_fn_adapters.providers.local.sampler import encode_requests
@@ -157,14 +157,8 @@ def _next(logits: Any, context: Any, batch: Sequence[DecodeRequest]) -> Any:
     temperature, top_p, penalty = map(option, ("temperature", "top_p", "repetition_penalty"))
     if (penalty != 1).any():
         logits = penalise(logits, context, penalty)
-    greedy = temperature == 0
-    probabilities = (logits.float() / torch.where(greedy, 1.0, temperature)).softmax(-1)
-    if (top_p < 1).any():
-        inside = nucleus(probabilities, top_p.double().expand(*logits.shape[:2], 1))
-        probabilities = torch.where(top_p < 1, inside, probabilities)
-    probabilities = probabilities.double()
-    likeliest = torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1]).double()
-    return torch.where(greedy, likeliest, probabilities / probabilities.sum(-1, keepdim=True))
+    probabilities = next_probabilities(logits, temperature, top_p.double()).double()
+    return probabilities / probabilities.sum(-1, keepdim=True)
 
 
 def _grown(live: _Live, chats: Any, parents: Any, paths: Any, probability: Any) -> _Live:

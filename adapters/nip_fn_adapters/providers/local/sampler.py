@@ -4,11 +4,12 @@ import asyncio
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import chain, groupby
 from pathlib import Path
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 from jinja2 import TemplateError
@@ -17,6 +18,7 @@ from returns.result import Failure, Result, Success
 from nip_fn.errors import Problem, collect
 from nip_fn.game.reply import Completion
 from nip_fn.game.tokens import SampledTokens
+from nip_fn.game.verdict_probability import may_state, verdict_probabilities
 from nip_fn.run.ports import Served
 from nip_fn.run.request import Request
 from nip_fn.training.tuning import Probe
@@ -176,13 +178,15 @@ class LocalSampler:
     ) -> list[Answer]:
         """The answer to each row's request."""
         try:
-            replies = decode(policy, [row.encoded for row in batch], self.timings)
+            watched = _verdict_tokens(policy, [requests[row.place] for row in batch])
+            encoded = [row.encoded for row in batch]
+            replies = decode(policy, encoded, self.timings, tuple(watched))
         except RuntimeError as error:  # torch's, such as no memory left
             problem = Problem(f"sampling failed: {models.first_line(error)}")
             return [Failure(problem)] * len(batch)
         answers: list[Answer] = []
         for row, decoded in zip(batch, replies, strict=True):
-            completions = _completions(policy, requests[row.place], row.encoded, decoded)
+            completions = _completions(policy, requests[row.place], row.encoded, decoded, watched)
             self._count(completions)
             answers.append(Success(completions))
         return answers
@@ -292,8 +296,51 @@ def _width_and_length(row: _Row) -> tuple[int, int]:
     return len(row.encoded.keys), len(row.encoded.tokens)
 
 
+def _verdict_tokens(policy: LoadedPolicy, requests: Sequence[Request]) -> dict[int, str]:
+    """The tokens that may state a verdict which one of the requests allows, and their texts."""
+    allowed = {request.decisions for request in requests if request.record_tokens}
+    size = min(len(policy.tokenizer), policy.model.config.vocab_size)
+    return {
+        token: text
+        for decisions in sorted(allowed)
+        for token, text in _tokens_of(policy.tokenizer, size, decisions)
+    }
+
+
+@lru_cache(maxsize=16)
+def _tokens_of(
+    tokenizer: Any, size: int, decisions: tuple[str, ...]
+) -> tuple[tuple[int, str], ...]:
+    texts = _token_texts(tokenizer, range(size)) if decisions else []
+    return tuple((token, text) for token, text in enumerate(texts) if may_state(text, decisions))
+
+
+def _token_texts(tokenizer: Any, tokens: Sequence[int]) -> list[str]:
+    texts: list[str] = tokenizer.batch_decode(
+        [[token] for token in tokens], skip_special_tokens=True
+    )
+    return texts
+
+
+def _verdict_probabilities(
+    policy: LoadedPolicy, request: Request, reply: DecodedReply, watched: Mapping[int, str]
+) -> tuple[float, ...]:
+    """As the verdict was drawn: by temperature, top_p and repetition penalty of the request."""
+    if not (watched and request.record_tokens and request.decisions):
+        return ()
+    return verdict_probabilities(
+        _token_texts(policy.tokenizer, reply.tokens),
+        lambda index: zip(watched.values(), reply.watched[index].tolist(), strict=True),
+        request.decisions,
+    )
+
+
 def _completions(
-    policy: LoadedPolicy, request: Request, decoded: DecodeRequest, replies: Sequence[DecodedReply]
+    policy: LoadedPolicy,
+    request: Request,
+    decoded: DecodeRequest,
+    replies: Sequence[DecodedReply],
+    watched: Mapping[int, str],
 ) -> tuple[Completion, ...]:
     texts = policy.tokenizer.batch_decode(
         [reply.tokens[: len(reply.tokens) - reply.ended] for reply in replies],
@@ -309,6 +356,7 @@ def _completions(
             tokens=SampledTokens.of(reply.tokens, reply.log_probabilities)
             if request.record_tokens
             else None,
+            verdict_probabilities=_verdict_probabilities(policy, request, reply, watched),
         )
         for text, reply in zip(texts, replies, strict=True)
     )
