@@ -69,8 +69,9 @@ def verdict_probabilities(
 
 
 def may_state(token: str, decisions: Sequence[str]) -> bool:
-    """True if the token may be a part of one of the decisions, or of the emphasis around it."""
-    value = _value(token.lower())
+    """True if the token may hold a part of one of the decisions, or of the emphasis before it."""
+    # Small vocabularies have "Decision: accept" as one token.
+    value = _value(token.lower().rpartition(":")[2])
     return bool(token) and any(
         value in decision or _is_begun(decision, value) for decision in decisions
     )

@@ -14,7 +14,6 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from nip_fn.keys import Key
 from nip_fn_adapters.providers.local.draw import (
@@ -66,7 +65,7 @@ class DecodedReply(NamedTuple):
     log_probabilities: list[float]  # of its tokens, in nats, under the model at temperature 1
     ended: bool  # with an end token, rather than at the limit
     # [T, C] the probabilities of the watched tokens as they were drawn from, up to a factor a token
-    watched: NDArray[np.float32] = np.empty((0, 0), np.float32)
+    watched: list[list[float]] = []
 
 
 class _Live(NamedTuple):
@@ -160,7 +159,7 @@ def decode(
     by_chat = (drawn.tolist(), scores.tolist(), counts.tolist(), ended.tolist(), watches.numpy())
     return [
         [
-            DecodedReply(tokens[:number], values[:number], end, weights[:number])
+            DecodedReply(tokens[:number], values[:number], end, weights[:number].tolist())
             for tokens, values, number, end, weights in zip(*replies, strict=True)
         ]
         for replies in zip(*by_chat, strict=True)

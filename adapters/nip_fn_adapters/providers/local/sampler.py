@@ -330,7 +330,7 @@ def _verdict_probabilities(
         return ()
     return verdict_probabilities(
         _token_texts(policy.tokenizer, reply.tokens),
-        lambda index: zip(watched.values(), reply.watched[index].tolist(), strict=True),
+        lambda index: zip(watched.values(), reply.watched[index], strict=True),
         request.decisions,
     )
 
