@@ -65,7 +65,7 @@ class DecodedReply(NamedTuple):
     log_probabilities: list[float]  # of its tokens, in nats, under the model at temperature 1
     ended: bool  # with an end token, rather than at the limit
     # [T, C] the probabilities of the watched tokens as they were drawn from, up to a factor a token
-    watched: list[list[float]] = []
+    watched: Sequence[Sequence[float]] = ()
 
 
 class _Live(NamedTuple):
