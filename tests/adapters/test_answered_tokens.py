@@ -2,10 +2,12 @@
 
 import json
 from collections.abc import Iterator
+from math import exp
 from typing import Any
 
 import pytest
 
+from nip_fn.game.chat import Message
 from nip_fn.game.reply import Completion
 from nip_fn_adapters.providers.api.replies import Answered, most_bytes, read_answer
 
@@ -185,3 +187,74 @@ def test_an_answer_has_room_for_its_tokens() -> None:
     choice = {"logprobs": {"content": [score] * 100}, "token_ids": [149_999] * 100}
     written = json.dumps({"choices": [choice] * 3, "prompt_token_ids": [149_999] * prompt})
     assert len(written) < most_bytes(request, 3)
+
+
+# --------------------------------------------------------------------- the probability of a verdict
+
+ASKS = (Message("user", "Say `Decision: accept` or `Decision: reject`. Decide now."),)
+DECIDING = {"record_tokens": True, "decisions": ("reject", "accept"), "chat": ASKS}
+
+
+def decided(provider: Provider, **changes: Any) -> tuple[Completion, ...]:
+    request = make_request(**{**DECIDING, **changes})
+    (answer,) = ask(make_sampler(provider.url), request)
+    return answer.unwrap()
+
+
+@pytest.mark.parametrize("temperature", [None, 1.0, 0.5, 2.0])
+def test_the_probability_of_a_verdict_comes_from_the_likeliest_tokens(
+    provider: Provider, temperature: float | None
+) -> None:
+    """At temperature T in the ratio of p^(1/T), summed over the spellings of a verdict."""
+    accept, other, reject = (
+        exp(log_probability(token) / (temperature or 1.0))
+        for token in (" accept", " Accept", " reject")
+    )
+    share = (accept + other) / (accept + other + reject)
+    for reply in decided(provider, temperature=temperature):
+        assert reply.verdict_probabilities == pytest.approx((1 - share, share))
+    assert [entry["body"]["top_logprobs"] for entry in chats(provider)] == [20]
+
+
+def test_without_a_temperature_the_likeliest_verdict_is_certain(provider: Provider) -> None:
+    accepts = log_probability(" accept"), log_probability(" Accept")
+    certain = float(max(accepts) > log_probability(" reject"))
+    for reply in decided(provider, temperature=0.0):
+        assert reply.verdict_probabilities == (1 - certain, certain)
+
+
+@pytest.mark.parametrize("changes", [{"top_p": 0.9}, {"repetition_penalty": 1.2}])
+def test_what_servers_do_not_tell_of_is_not_guessed(
+    provider: Provider, changes: dict[str, Any]
+) -> None:
+    assert {reply.verdict_probabilities for reply in decided(provider, **changes)} == {()}
+
+
+def test_other_tokens_are_asked_for_only_where_a_verdict_may_be_said(provider: Provider) -> None:
+    assert {reply.verdict_probabilities for reply in sampled(provider)} == {()}
+    decided(provider, record_tokens=False)
+    assert not any("top_logprobs" in entry["body"] for entry in chats(provider))
+
+
+@pytest.mark.parametrize("refused", ["logprobs", "top_logprobs"])
+def test_a_server_that_refuses_them_is_asked_without(provider: Provider, refused: str) -> None:
+    provider.configure(refuses=[refused], token_ids=True)
+    for reply in decided(provider):
+        assert reply.tokens is not None
+        assert reply.verdict_probabilities == ()
+    last = chats(provider)[-1]["body"]
+    assert "top_logprobs" not in last
+    assert ("logprobs" in last) == (refused == "top_logprobs")
+
+
+@pytest.mark.parametrize("top", [None, [], "many", [{"token": 3}], [{"logprob": 0.0}]])
+def test_other_forms_of_alternatives_give_no_probability(top: Any) -> None:
+    score = {"token": "Decision: accept", "logprob": -0.5, "top_logprobs": top}
+    choice = {"message": {"content": "Decision: accept"}, "logprobs": {"content": [score]}}
+    content = json.dumps({"choices": [choice]}).encode()
+    answer = read_answer(content, {}, make_request(**DECIDING), 1)
+    assert isinstance(answer, Answered)
+    (completion,) = answer.completions
+    assert completion.verdict_probabilities == ()
+    assert completion.tokens is not None
+    assert completion.tokens.log_probabilities.tolist() == [-0.5]

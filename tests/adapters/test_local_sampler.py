@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from returns.result import Result, Success
 
 from nip_fn.errors import Problem
+from nip_fn.game.chat import Message
 from nip_fn.game.reply import Completion
 from nip_fn.keys import fold_in, key
 from nip_fn.run.ports import Sampler, Served
@@ -551,3 +552,61 @@ def test_batches_hold_all_rows_and_no_more_tokens_than_allowed(max_tokens: int) 
         reply = max(row.encoded.max_tokens for row in batch)
         assert len(batch) <= 8
         assert len(batch) == 1 or len(batch) * (prompt + width * reply) <= max_tokens
+
+
+# --------------------------------------------------------------------- the probability of a verdict
+
+
+@pytest.mark.parametrize(
+    ("temperature", "top_p", "penalty"), [(1.0, 1.0, 1.0), (0.5, 0.9, 1.0), (2.0, 1.0, 1.5)]
+)
+def test_watched_tokens_have_the_probabilities_by_which_tokens_are_drawn(
+    policy: LoadedPolicy, temperature: float, top_p: float, penalty: float
+) -> None:
+    prompt = encode_chat(policy.tokenizer, chat("decide."))
+    keys = tuple(fold_in(key(7), i) for i in range(4))
+    watched = list(range(6, len(policy.tokenizer)))
+    asked = DecodeRequest(prompt, keys, temperature, 6, top_p, penalty)
+    for reply in decode(policy, [asked], Timings(), watched)[0]:
+        assert len(reply.watched) == len(reply.tokens)
+        for index, weights in enumerate(reply.watched):
+            context = [*prompt, *reply.tokens[:index]]
+            logits = next_logits(policy, context)[None, None]
+            penalised = penalise(
+                logits, torch.tensor(context)[None, None], torch.tensor([[[penalty]]])
+            )
+            expected = _nucleus(penalised[0, 0], temperature, top_p)[watched]
+            ratio = np.array(weights) / sum(weights)
+            np.testing.assert_allclose(ratio, expected / expected.sum(), atol=1e-5)
+
+
+def test_of_the_likeliest_token_the_probability_is_1(policy: LoadedPolicy) -> None:
+    prompt = encode_chat(policy.tokenizer, chat("decide."))
+    watched = list(range(len(policy.tokenizer)))
+    (reply,) = decode(policy, [DecodeRequest(prompt, (key(1),), 0.0, 6)], Timings(), watched)[0]
+    assert reply.watched == np.eye(len(watched))[reply.tokens].tolist()
+
+
+def test_a_verdict_of_an_embedded_model_has_its_probability(tmp_path: Path) -> None:
+    """That of one token against one other, both of them a whole verdict; none is drawn in vain."""
+    policy = load_policy("builtin:tea", Path("nowhere"), None).unwrap()
+    instructions = Message("system", "You are the verifier."), Message("user", "Saucers. Decide.")
+    request = replace(
+        ask(Path("builtin:tea"), "", num_replies=40, max_tokens=24),
+        chat=instructions,
+        decisions=("reject", "accept"),
+        record_tokens=True,
+    )
+    ((completions),) = sample(tmp_path, [request])
+    prompt = encode_chat(policy.tokenizer, instructions)
+    verdicts = [c for c in completions if (c.text or "").startswith("Decision: ")]
+    assert verdicts
+    stated = [f"Decision: {verdict}" for verdict in request.decisions]
+    tokens = [policy.tokenizer.encode(text, add_special_tokens=False)[0] for text in stated]
+    first = next_logits(policy, prompt)[tokens].double().softmax(-1).numpy()
+    for completion in verdicts:
+        assert completion.verdict_probabilities == pytest.approx(tuple(first), abs=1e-5)
+    others = {c.verdict_probabilities for c in completions if "Decision" not in (c.text or "")}
+    assert others <= {()}
+    (unrecorded,) = sample(tmp_path, [replace(request, record_tokens=False)])
+    assert {completion.verdict_probabilities for completion in unrecorded} == {()}

@@ -225,6 +225,7 @@ def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
             "pair_selection_method": draw(st.sampled_from(["positive_negative", "interval"])),
             "interval_threshold_proportion": draw(st.sampled_from([0.0, 0.1, 0.5])),
             "value_backup": draw(st.sampled_from(["children", "leaves"])),
+            "verdict": draw(st.sampled_from(["sampled", "probability"])),
             "num_initial_ei_iterations": draw(st.sampled_from([0, 0, 1, 2])),
         },
         "protocol_common": {
@@ -315,6 +316,10 @@ def reply(asked: Request, key: Key, setup: Setup) -> Completion:
     if asked.decisions and decides:
         decision = asked.decisions[randint(fold_in(key, "decision"), len(asked.decisions))]
         text = f"I have seen {word}.\n**Decision:** {decision.capitalize()}."
+    probabilities: tuple[float, ...] = ()
+    if asked.decisions and chance("scored") < 0.5:  # by some of the servers of a model
+        weights = [chance(f"weight {rank}") for rank in range(len(asked.decisions))]
+        probabilities = tuple(weight / sum(weights) for weight in weights)
     if invalid:
         bad: tuple[tuple[str | None, FinishReason], ...] = (
             ("", "stop"),
@@ -330,6 +335,7 @@ def reply(asked: Request, key: Key, setup: Setup) -> Completion:
         model=asked.adapter or asked.model,
         prompt_tokens=sum(len(message.content.split()) for message in asked.chat),
         completion_tokens=len((text or "").split()),
+        verdict_probabilities=probabilities,
     )
 
 

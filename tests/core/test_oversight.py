@@ -1,6 +1,6 @@
 """Measures of a verifier: by hand, and their laws."""
 
-from math import log, sqrt
+from math import log, pi, sqrt
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from nip_fn.metrics.oversight import (
     brier,
     calibration,
     completeness,
+    expected_accuracy,
     judged,
     majority_accuracy,
     majority_class_share,
@@ -270,3 +271,62 @@ def test_the_accuracy_is_that_of_the_two_classes_together(seed: int) -> None:
     assert right is not None
     assert buggy is not None
     assert accuracy(one.verdicts).value == pytest.approx((right.value + buggy.value) / 2)
+
+
+# --------------------------------------------------------------------- probabilities of verdicts
+
+
+def scored(labels: list[int], verdicts: list[int], accepts: list[float]) -> Judged:
+    """One game about each datapoint, whose verdict has this probability of acceptance."""
+    known = np.array(verdicts)[:, None] != U
+    given = {"credence_PG": np.array(accepts)[:, None], "known_PG": known}
+    return of(labels, *[[verdict] for verdict in verdicts], **given)
+
+
+def test_a_game_has_the_credence_of_its_verdicts_probability() -> None:
+    protocol = protocol_of(make_params({"interaction_protocol": "nip"}))
+    point = make_datapoint("p", "q", "s", 1)
+    decision = strongest("accept_reject", 1)
+    scored = Utterance(VERIFIER, "x", decision=decision, verdict_probabilities=(0.25, 0.75))
+    plain = Utterance(VERIFIER, "x", decision=decision)
+    trees = [
+        flat(
+            Node(
+                reward=(0.0, 0.0),
+                children=(Node(utterances=(said,), reward=(0.0, 0.0), status="decided"),),
+            )
+        )
+        for said in (scored, plain)
+    ]
+    test = judged(protocol, [point], trees)
+    assert test.credence_PG.tolist() == [[0.75, 1.0]]
+    assert test.known_PG.tolist() == [[True, False]]
+    assert test.verdict_PG.tolist() == [[Y, Y]]
+
+
+def test_one_game_with_probabilities_stands_in_for_many() -> None:
+    """By hand: |p - y|² of 0.2 and 0.4; the bins of 0.8 and 0.4 hold a label each."""
+    test = scored([Y, N], [N, N], [0.8, 0.4])
+    accuracy, score, bins = expected_accuracy(test), brier(test), calibration(test)
+    assert accuracy is not None
+    assert score is not None
+    assert bins is not None
+    assert accuracy.value == pytest.approx(0.7)
+    assert score.value == pytest.approx((0.04 + 0.16) / 2)
+    assert bins.error == pytest.approx((0.2 + 0.4) / 2)
+    luck = [sqrt(2 * p * (1 - p) / pi) for p in (0.8, 0.4)]
+    assert bins.floor == pytest.approx(sum(luck) / 2)
+    area = auroc(test)
+    assert area is not None
+    assert area.value == 1.0
+
+
+def test_an_undecided_game_counts_as_wrong_and_needs_no_probability() -> None:
+    accuracy = expected_accuracy(scored([Y, N], [Y, U], [0.8, 0.5]))
+    assert accuracy is not None
+    assert accuracy.value == pytest.approx(0.4)
+
+
+def test_single_verdicts_without_a_probability_have_no_score() -> None:
+    test = of([Y, N], [Y], [N])
+    assert (expected_accuracy(test), brier(test), calibration(test)) == (None, None, None)

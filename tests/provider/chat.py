@@ -10,6 +10,7 @@ from .faults import BAD, Error
 from .replies import (
     END,
     Message,
+    alternatives,
     count_tokens,
     digest_of,
     log_probability,
@@ -34,6 +35,7 @@ class ChatRequest(msgspec.Struct, frozen=True):
     max_completion_tokens: int | None = None
     stream: bool | None = None
     logprobs: bool | None = None
+    top_logprobs: int | None = None
     return_token_ids: bool | None = None
 
 
@@ -85,6 +87,8 @@ def refusal_of(request: ChatRequest, body: dict[str, Any], settings: Settings) -
             return Error(400, message, BAD, "unsupported_parameter", place)
     if request.logprobs and settings.logprobs == "forbidden":
         return Error(403, "You are not allowed to request logprobs from this model", BAD)
+    if request.top_logprobs and not request.logprobs:
+        return Error(400, "logprobs must be true", BAD, "invalid_value", "top_logprobs")
     if request.stream:
         return Error(400, "Streaming is not supported.", BAD, "unsupported_value", "stream")
     if not request.messages:
@@ -196,7 +200,10 @@ def _token_fields(choice: Choice, request: ChatRequest, settings: Settings) -> d
             "token": token,
             "logprob": log_probability(token),
             "bytes": list(token.encode()),
-            "top_logprobs": [],
+            "top_logprobs": [
+                {"token": each, "logprob": log_probability(each), "bytes": list(each.encode())}
+                for each in alternatives(token, request.top_logprobs or 0)
+            ],
         }
         for token in drawn
     ]

@@ -50,8 +50,14 @@ def count_tokens(text: str) -> int:
 
 
 def tokens(text: str) -> list[str]:
-    """The tokens of a text."""
-    return [text[start : start + 4] for start in range(0, len(text), 4)]
+    """The tokens of a text: words, each with the space before it."""
+    return re.findall(r" ?[^\s]+|\s", text)
+
+
+def alternatives(token: str, number: int) -> list[str]:
+    """At most so many tokens that could have stood in the place of one, itself among them."""
+    verdicts = (" accept", " reject", " Accept")
+    return [token, *(other for other in verdicts if other != token)][:number]
 
 
 def token_id(token: str) -> int:
