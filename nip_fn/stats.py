@@ -2,7 +2,8 @@
 
 of verdicts      verdicts, accuracy, always_fails, Verdicts
 of oversight     judged, completeness, soundness, auroc, brier, calibration, verification_rate,
-                 message_effect, majority_accuracy, agent_score_difference, Judged
+                 expected_accuracy, message_effect, majority_accuracy,
+                 agent_score_difference, Judged
 of papers        judge_accuracy_gain, performance_gap_recovered, legibility_tax
 of a stage       stage_metrics, Usage
 of searches      best_of
@@ -37,6 +38,7 @@ from nip_fn.metrics.oversight import (
     brier,
     calibration,
     completeness,
+    expected_accuracy,
     judged,
     majority_accuracy,
     message_effect,
@@ -64,6 +66,7 @@ __all__ = [
     "crossed_share",
     "detectable_difference",
     "effective_size",
+    "expected_accuracy",
     "holm",
     "judge_accuracy_gain",
     "judged",

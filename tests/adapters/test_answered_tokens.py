@@ -223,7 +223,9 @@ def test_without_a_temperature_the_likeliest_verdict_is_certain(provider: Provid
         assert reply.verdict_probabilities == (1 - certain, certain)
 
 
-@pytest.mark.parametrize("changes", [{"top_p": 0.9}, {"repetition_penalty": 1.2}])
+@pytest.mark.parametrize(
+    "changes", [{"top_p": 0.9}, {"repetition_penalty": 1.2}, {"extra_fields": '{"top_k":5}'}]
+)
 def test_what_servers_do_not_tell_of_is_not_guessed(
     provider: Provider, changes: dict[str, Any]
 ) -> None:

@@ -11,7 +11,7 @@ from nip_fn.game.protocol import Role
 from nip_fn.metrics.comparison import compare
 from nip_fn.metrics.evaluation import accuracy, always_fails
 from nip_fn.metrics.inference import Difference, Estimate
-from nip_fn.metrics.oversight import balanced_accuracy, majority_class_share
+from nip_fn.metrics.oversight import balanced_accuracy, expected_accuracy, majority_class_share
 from nip_fn.metrics.waste import Waste, alarming_waste
 from nip_fn.params.run import DEFAULT_AGENT
 from nip_fn.run.state import RunState
@@ -136,6 +136,8 @@ class Measurement(NamedTuple):
     datapoints: The number of datapoints.
     games: The number of games about each of them.
     accuracy: The share of games with a right verdict.
+    expected_accuracy: The same in expectation over the verdicts that were drawn; None unless each
+        has a recorded probability.
     balanced_accuracy: The mean of the accuracies on right and on buggy datapoints.
     majority_class_share: The share of the label that most datapoints have.
     always_fails: The share of datapoints on which no game ends with a right verdict.
@@ -153,6 +155,7 @@ class Measurement(NamedTuple):
     datapoints: int
     games: int
     accuracy: Estimate
+    expected_accuracy: Estimate | None
     balanced_accuracy: Estimate | None
     majority_class_share: float
     always_fails: Estimate | None
@@ -176,6 +179,7 @@ def measure(tested: Tested, baseline: Tested | None) -> Measurement:
         datapoints=len(verdicts.right),
         games=verdicts.games,
         accuracy=accuracy(verdicts),
+        expected_accuracy=expected_accuracy(judged),
         balanced_accuracy=balanced_accuracy(judged),
         majority_class_share=majority_class_share(judged),
         always_fails=always_fails(verdicts),

@@ -25,6 +25,8 @@ def print_tests(names: dict[str, list[str]], tests: Sequence[Measurement], *, ov
             for test in tests
         ],
     }
+    if any(test.expected_accuracy for test in tests):
+        columns["expected [95 %]"] = [share_with_interval(test.expected_accuracy) for test in tests]
     if any(is_unequal(test.majority_class_share) for test in tests):
         columns["balanced accuracy [95 %]"] = [
             share_with_interval(test.balanced_accuracy) for test in tests

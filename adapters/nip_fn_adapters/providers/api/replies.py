@@ -37,6 +37,16 @@ TOP_LOGPROBS = 20  # the most that OpenAI and vLLM give of a token, unless vLLM 
 BYTES_PER_ID = 8  # of a character of the prompt, whose token ids vLLM adds to those of the reply
 SHORT_ANSWER = 1 << 20  # bytes that any answer may have
 
+# The values at which settings of a request leave the odds of two verdicts as the temperature does.
+NEUTRAL = {
+    "top_p": 1,
+    "top_k": -1,
+    "min_p": 0,
+    "repetition_penalty": 1,
+    "frequency_penalty": 0,
+    "presence_penalty": 0,
+}
+
 _REASONS: dict[str | None, FinishReason] = {
     "stop": "stop",
     "length": "length",
@@ -307,16 +317,22 @@ def _verdict_probabilities(choice: _Choice, request: Request) -> tuple[float, ..
 
     A server's log-probabilities are those of temperature 1, p, and at temperature T two verdicts
     are drawn in the ratio of their p^(1/T), whatever all other tokens have.  What top_p or a
-    penalty makes of them does not follow.
+    penalty makes of them does not follow.  What is not set is taken to be without effect.
     """
-    changed = request.top_p not in (None, 1.0) or request.repetition_penalty not in (None, 1.0)
+    settings = {
+        "temperature": request.temperature,
+        "top_p": request.top_p,
+        "repetition_penalty": request.repetition_penalty,
+        **fields_in(request.extra_fields),
+    }
+    changed = any(settings.get(name) not in (None, value) for name, value in NEUTRAL.items())
     if changed or not _may_decide(request):
         return ()
     try:
         drawn = _ALTERNATIVES.decode(choice.logprobs).content
     except UNREADABLE:
         return ()
-    temperature = 1.0 if request.temperature is None else request.temperature
+    temperature = 1.0 if settings["temperature"] is None else settings["temperature"]
 
     def weights(index: int) -> list[tuple[str, float]]:
         token = drawn[index]
