@@ -14,6 +14,7 @@ import numpy as np
 import psutil
 import pytest
 
+from nip_fn.game.verdict import find_decision
 from nip_fn.run.events import Event, JobCreated, JobFinished, Published, RunStarted
 from nip_fn.training.canary import canary_metrics
 from nip_fn_adapters.recording import store
@@ -166,6 +167,15 @@ def test_two_iterations_of_malt(server: Server, tmp_path: Path) -> None:
             text = policy.policy.tokenizer.decode(ids, skip_special_tokens=True)
             assert text == completion.text
             assert (ids[-1] in policy.policy.stops) == (completion.finish_reason == "stop")
+    # Every verdict has a probability, and few are drawn that are unlikely: the mean is 1/2 or more.
+    drawn = []
+    for reply in one_by_one(recorded):
+        completion = reply.completion
+        verdict = find_decision(completion.text or "", "accept_reject").value_or(None)
+        if reply.agent == agents.index("verifier") and verdict is not None:
+            assert sum(completion.verdict_probabilities) == pytest.approx(1)
+            drawn.append(completion.verdict_probabilities[verdict.discrete])
+    assert np.mean(drawn) > 0.45
     jobs = ask(server, "/training/jobs")
     assert [job["status"] for job in jobs] == ["succeeded"] * len(finished)
     owned = {one["name"] for one in ask(server, "/adapters") if one["owners"]}
