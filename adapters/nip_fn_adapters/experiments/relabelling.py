@@ -124,7 +124,7 @@ def label_tests(
     stage = stages[-1]
     agents = stage.batch.protocol.agents
     return tuple(
-        _label_test(version, stage, agent, pairs, num, provider, runs, watch)
+        label_test(version, stage, agent, pairs, num, provider, runs, watch)
         for agent in range(len(agents))
         if (pairs := _drawn(stage, agent))
     )
@@ -137,7 +137,7 @@ def _drawn(stage: StageForest, agent: int) -> tuple[Pair, ...]:
     return tuple(pairs[index] for index in sorted(permutation(draw, len(pairs))[:MOST_PAIRS]))
 
 
-def _label_test(
+def label_test(
     version: Version,
     stage: StageForest,
     agent: int,
@@ -147,6 +147,10 @@ def _label_test(
     runs: Path,
     watch: Watch,
 ) -> LabelTest:
+    """The test of one agent's pairs, which were selected in `stage`.
+
+    The other arguments are those of `label_tests`.
+    """
     batch, protocol = stage.batch, stage.batch.protocol
     params, name = stage.params, protocol.agents[agent].name
     # The models that sampled the trees: those before the iteration's own training.
@@ -182,7 +186,7 @@ def true_labels(tests: tuple[LabelTest, ...], evaluation: Evaluation) -> dict[st
     labels = {}
     for test in tests:
         tested = evaluation.play(test.cell, quotes=test.quotes, data=test.data)
-        returns = _returns(test, tested)
+        returns = returns_below(test, tested)
         pairs = [
             (pair.chosen_value - pair.rejected_value, chosen, rejected)
             for pair, chosen, rejected in zip(test.pairs, returns[::2], returns[1::2], strict=True)
@@ -194,7 +198,7 @@ def true_labels(tests: tuple[LabelTest, ...], evaluation: Evaluation) -> dict[st
     return labels
 
 
-def _returns(test: LabelTest, tested: Tested) -> list[list[float]]:
+def returns_below(test: LabelTest, tested: Tested) -> list[list[float]]:
     """For each reply, chosen and rejected in turn, the agent's rewards from there on, by game.
 
     A game whose schedule did not follow the recorded one, because its own key drew another, tells
