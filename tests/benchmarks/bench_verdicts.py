@@ -21,7 +21,6 @@ from nip_fn.keys import key, permutation
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.replay import StageForest, reselect
 from nip_fn.select.pairs import Pair, Pairs, candidates
-from nip_fn.trees.tree import Tree
 from nip_fn_adapters.experiments.budgets import read_money
 from nip_fn_adapters.experiments.casting import Version, version_of
 from nip_fn_adapters.experiments.cells import open_evaluation
@@ -105,7 +104,7 @@ def _compared(
 
     def value(tree: int, node: int) -> float:
         if tree not in values:
-            values[tree] = backup_of(params.malt)(_tree(stage, tree))
+            values[tree] = backup_of(params.malt)(stage.batch.trees[tree])
         return float(values[tree][node, agent])
 
     # The truth is a mean of few games itself, whose noise is taken off.
@@ -116,16 +115,17 @@ def _compared(
         if pair.agent == agent
         and {(pair.tree, pair.chosen), (pair.tree, pair.rejected)} <= {*truths}
     ]
+    variance = (
+        f"variance {np.mean(errors):.4f} ± {np.std(errors) / sqrt(len(errors)):.4f} "
+        f"of {len(errors)} replies"
+    )
+    if not margins:
+        return variance
     right = (np.sign(np.round(margins, 12)) + 1) / 2
     return (
-        f"variance {np.mean(errors):.4f} ± {np.std(errors) / sqrt(len(errors)):.4f} "
-        f"of {len(errors)} replies; {right.mean():.1%} ± {right.std() / sqrt(len(right)):.1%} "
+        f"{variance}; {right.mean():.1%} ± {right.std() / sqrt(len(right)):.1%} "
         f"of {len(right)} labels true, margin {np.mean(margins):.3f}"
     )
-
-
-def _tree(stage: StageForest, tree: int) -> Tree:
-    return stage.batch.trees[tree]
 
 
 def _selected(version: Version, stage: StageForest, params: HyperParameters) -> Pairs:
