@@ -70,7 +70,7 @@ def discounted(gamma: float, backup: Backup = mean_children) -> Backup:
 
     def discounted_backup(tree: Tree) -> Values:
         weight_N1 = (gamma ** tree.depth_N.astype(np.float64))[:, None]
-        weighed = tree._replace(reward_NA=read_only(tree.reward_NA * weight_N1))
+        weighed = _with_rewards(tree, lambda reward_NA: reward_NA * weight_N1)
         return read_only(backup(weighed) / weight_N1)
 
     return discounted_backup
@@ -103,11 +103,24 @@ def map_rewards(function: Callable[[Values], Values], backup: Backup = mean_chil
     """
 
     def shaped_backup(tree: Tree) -> Values:
-        # The function gets a copy: it is the user's own and may work in place, which the tree's
-        # read-only array would refuse.
-        shaped = np.array(function(tree.reward_NA.copy()), dtype=np.float64)
-        if shaped.shape != tree.reward_NA.shape:
-            raise ValueError(f"rewards of shape {tree.reward_NA.shape} became {shaped.shape}")
-        return backup(tree._replace(reward_NA=read_only(shaped)))
+        return backup(_with_rewards(tree, function))
 
     return shaped_backup
+
+
+def _with_rewards(tree: Tree, function: Callable[[Values], Values]) -> Tree:
+    """The tree with what `function` makes of its rewards, the expected ones as well."""
+
+    def shaped(reward_NA: Values) -> Values:
+        # The function gets a copy: it is the user's own and may work in place, which the tree's
+        # read-only array would refuse.
+        shaped_NA = np.array(function(reward_NA.copy()), dtype=np.float64)
+        if shaped_NA.shape != reward_NA.shape:
+            raise ValueError(f"rewards of shape {reward_NA.shape} became {shaped_NA.shape}")
+        return read_only(shaped_NA)
+
+    reward_NA = shaped(tree.reward_NA)
+    same = tree.expected_NA is tree.reward_NA
+    return tree._replace(
+        reward_NA=reward_NA, expected_NA=reward_NA if same else shaped(tree.expected_NA)
+    )

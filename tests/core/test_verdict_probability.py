@@ -175,6 +175,9 @@ def test_backups_of_all_kinds_take_the_expectation() -> None:
     tree = tree_of((True, False, True, True), (0.25, 0.75))
     discounted = by_probability(nip.discounted(0.5))(tree)
     assert discounted[:3, 0].tolist() == [0.125, 0.125, 0.375]
+    assert np.array_equal(nip.discounted(0.5, by_probability())(tree), discounted)
+    doubled = nip.trees.map_rewards(lambda reward_NA: 2 * reward_NA, by_probability())(tree)
+    assert np.array_equal(doubled, 2 * by_probability()(tree))
     leaves = by_probability(nip.trees.mean_leaves)(tree)
     assert leaves[:3, 0].tolist() == [0.5, 0.25, 0.75]
 
