@@ -47,8 +47,9 @@ def next_probabilities(logits: Any, temperature: Any, top_p: Any) -> Any:
         asks = (top_p < 1)[:, 0, 0]
         probabilities[asks] = nucleus(probabilities[asks], top_p[asks])
     if bool(greedy.any()):
-        likeliest = torch.nn.functional.one_hot(logits.argmax(-1), logits.shape[-1])
-        return torch.where(greedy, likeliest.float(), probabilities)
+        likeliest = logits.argmax(-1, keepdim=True)
+        certain = torch.zeros_like(probabilities).scatter(-1, likeliest, 1.0)
+        return torch.where(greedy, certain, probabilities)
     return probabilities
 
 
