@@ -48,14 +48,19 @@ def rows_hold_no_reply_of_an_opponent(
     batch: SampleBatch, update: Update[Any]
 ) -> Iterator[Violation]:
     """No row of a group holds a reply that an earlier model or a script gave in its place."""
-    foreign = {
-        (batch.prompt(index, int(tree.parent_N[node]), agent), utterance.raw)
+    replies = [
+        (
+            (index, agent) in batch.off_policy,
+            (batch.prompt(index, int(tree.parent_N[node]), agent), utterance.raw),
+        )
         for index, tree in enumerate(batch.trees)
         for node, utterances in enumerate(tree.utterances_N)
         for utterance in utterances
         for agent in [utterance.agent]
-        if (index, agent) in batch.off_policy
-    }
+    ]
+    # The agent itself may have said the same to the same, in another tree.
+    foreign = {row for is_foreign, row in replies if is_foreign}
+    foreign -= {row for is_foreign, row in replies if not is_foreign}
     for name, rows in update.rows.items():
         number = sum(any((row.prompt, reply) in foreign for reply in row.replies) for row in rows)
         if number:

@@ -69,6 +69,7 @@ QUICK: dict[str, tuple[str, ...]] = {
     "eval": (*DUMMY, "--set", "dataset_options.max_test_size=4", "--repeats", "1"),
     "card": (*DUMMY, "--set", "dataset_options.max_test_size=4", "--repeats", "1"),
     "attack": ("--starts", "1", "--iterations", "1", "--datapoints", "2", "--games", "2"),
+    "attack exactly": ("--datapoints", "2"),
 }
 # Needs a GPU, another model, many runs, or a reader; tested elsewhere.
 ELSEWHERE = ("serve", "view", "sweep", "doctor", "compare", "data bug")
@@ -79,7 +80,8 @@ def quick(words: tuple[str, ...]) -> tuple[str, ...]:
     if "--resume" in words or "openai" in words or "examples/open_weights.toml" in words:
         return words
     one = ("--iterations", "1") if words[0] == "train" and "--iterations" not in words else ()
-    return (*words, *QUICK.get(words[0], ()), *one)
+    name = "attack exactly" if "--exact" in words else words[0]
+    return (*words, *QUICK.get(name, ()), *one)
 
 
 @pytest.fixture(scope="module")
