@@ -1,8 +1,8 @@
 """Values of a user's own, referred to as `package.module:NAME` or `file.py:NAME`.
 
-A protocol, a trainer, a pair selector, a backup, an agent's strategy and a data set may be such
-references, on the command line and in a configuration.  A run records each of them with a hash of
-its source, so that a replay can say when the source is missing or has changed.
+A protocol, a trainer, a pair selector, a backup, a checker, an agent's strategy and a data set may
+be such references, on the command line and in a configuration.  A run records each of them with a
+hash of its source, so that a replay can say when the source is missing or has changed.
 
 To load a reference is to run code, and a reference may come from a stranger's recording.  So code
 runs only if its source, by its hash, is one that the user has named before (see `trust`).
@@ -29,6 +29,7 @@ from returns.result import Failure, Result, Success
 from nip_fn.code.splitting import LeakKeys, Shares, splits
 from nip_fn.config.trainers import BACKUPS, SELECTORS, TRAINERS
 from nip_fn.errors import Problem, collect, one_line
+from nip_fn.game.checkers import CHECKERS
 from nip_fn.game.datapoint import Datapoint, Dataset, Split, text_hash
 from nip_fn.game.protocol import Protocol
 from nip_fn.params.data import DatasetParameters
@@ -309,7 +310,7 @@ def _value_at(table: Mapping[str, Any], address: str) -> Any:
 def register(
     table: Mapping[str, Any], *, trust: bool = False, recorded: Sources = ()
 ) -> Result[None, Problem]:
-    """Make the protocol, trainer, selector, backup, losses and strategies of a configuration known.
+    """Make the values that a configuration refers to known, such as its protocol and its losses.
 
     They take the place of what was registered under the same references before.  A data set has no
     registry: see `load_dataset`.
@@ -386,6 +387,9 @@ _SLOTS = {
         entry=lambda value: lambda malt: value,
     ),
     "malt.value_backup": _Slot(BACKUPS, "a backup, such as discounted(0.9)"),
+    "dataset_options.checker": _Slot(
+        CHECKERS, "a checker, a function of a datapoint and an answer"
+    ),
 }
 _LOSSES = _Slot(LOSSES, "a loss, a function of nip_fn.training.Scores")
 _STRATEGY = "model_name"  # of a scripted agent

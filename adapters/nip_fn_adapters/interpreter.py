@@ -22,6 +22,8 @@ from nip_fn.run import checkpoint
 from nip_fn.run.digest import digest
 from nip_fn.run.events import (
     BatchFetched,
+    CheckAnswer,
+    Checked,
     CreateJob,
     Effect,
     EndStage,
@@ -39,7 +41,7 @@ from nip_fn.run.events import (
 )
 from nip_fn.run.ports import FailedTraining, Served, Tuned, Unanswered, World
 from nip_fn.run.request import request
-from nip_fn.run.state import RunState
+from nip_fn.run.state import RunState, answered_datapoint
 from nip_fn.run.step import pending, step
 from nip_fn.training.canary import canary_problem
 from nip_fn.training.tuning import Job
@@ -171,7 +173,7 @@ class _Loop:
                 case CreateJob(job):
                     self.record(JobCreated(job.name, job.data_hash))
                     self._world.store.sync()  # before anything is paid
-                case SampleReplies() | Train() | Publish() as effect:
+                case SampleReplies() | CheckAnswer() | Train() | Publish() as effect:
                     task = asyncio.ensure_future(self._answer(effect))
                     task.add_done_callback(self._answered.put_nowait)
                     self._in_flight[task] = effect
@@ -252,11 +254,14 @@ class _Loop:
             task.cancel()
         await asyncio.gather(*self._in_flight, return_exceptions=True)
 
-    async def _answer(self, effect: SampleReplies | Train | Publish) -> EffectAnswer:
+    async def _answer(self, effect: SampleReplies | CheckAnswer | Train | Publish) -> EffectAnswer:
         match effect:
             case SampleReplies():
                 sampled = await self._world.sampler(request(self.state, effect))
                 return sampled.map(lambda completions: _replied(effect, completions))
+            case CheckAnswer(tree, answer):
+                checked = await self._world.checker(answered_datapoint(self.state, tree), answer)
+                return checked.map(lambda result: (Checked(tree, answer, *result),))
             case Train(job):
                 return await self._train(job)
             case Publish():

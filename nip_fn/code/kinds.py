@@ -34,8 +34,8 @@ def evidence(solution: LabelledSolution) -> Evidence:
     """The evidence that one solution gives of the kind of its data set."""
     if solution.tests is not None:
         return "tests"
-    if not solution.solution:  # views stand for it
-        return "none"
+    if not solution.solution:  # views stand for it, or its answer is to be written
+        return "words" if solution.reference else "none"
     return "program" if is_program(solution.solution) else "words"
 
 

@@ -34,12 +34,13 @@ class BugOrigin(msgspec.Struct, frozen=True, omit_defaults=True):
 class LabelledSolution(msgspec.Struct, frozen=True):
     """A solution of a problem, and all that is known of both.
 
-    With views it need not be code: what each side is shown is then in its view.
+    With views it need not be code: what each side is shown is then in its view.  Where a prover
+    writes the answer, it has neither solution nor label, but a reference or tests.
     """
 
     question: str
-    solution: str  # "" where views say all there is to say
-    label: int  # 1 right, 0 with a bug
+    solution: str  # "" where views say all there is to say, or an answer is to be written
+    label: int | None  # 1 right, 0 with a bug; None if the answer is to be written
     problem_id: str
     difficulty: str | None = None
     tests: Tests | None = None
@@ -48,6 +49,7 @@ class LabelledSolution(msgspec.Struct, frozen=True):
     origin: BugOrigin | None = None  # of a bug
     views: tuple[tuple[str, str], ...] = ()  # (role or agent's name, what it alone is shown)
     kind: Kind = "code"  # of its whole data set
+    reference: str = ""  # the right answer, for a checker to compare with
 
 
 class PlacedSolution(NamedTuple):
@@ -67,6 +69,7 @@ def datapoint_of(solution: LabelledSolution) -> Datapoint:
         solution.label,
         solution.views,
         solution.kind,
+        solution.reference,
     )
     return point if solution.stance is None else replace(point, stance=solution.stance)
 
@@ -80,7 +83,9 @@ def read_row(row: Mapping[str, Any]) -> Result[LabelledSolution, Problem]:
     """A row of a user's own file; fields that are missing, null or "" count as not given.
 
     `question`, `solution` (texts; Windows line ends become "\\n") and `label` (1 or true: right,
-    0 or false: with a bug; also as texts) must be given.  `problem_id` (by default a hash of the
+    0 or false: with a bug; also as texts) must be given; or else, if a prover is to write the
+    answer, `question` and what it is checked by: `reference`, the right answer, or `tests`.
+    `problem_id` (by default a hash of the
     question and of the views), `difficulty`, `tests` (see `read_tests`), `stance` (0 or 1), `split`
     and `origin` may be.  So may `views`, an object of texts by role or agent, or its parts, in
     columns named `view.ROLE`; a row that has any needs no `solution`.  A problem is found at the
@@ -97,15 +102,19 @@ def read_row(row: Mapping[str, Any]) -> Result[LabelledSolution, Problem]:
                     fields[attribute] = value
                 case Failure(problem):
                     return Failure(problem.at(name))
-        elif name in ("question", "label"):
+        elif name == "question":
             return Failure(Problem("is missing", name))
     view_columns = [(name.removeprefix(VIEW), fields.pop(name)) for name in columns]
     views = (*fields.pop("views", ()), *view_columns)
     if len(dict(views)) < len(views):
         return Failure(Problem(f"has a view that {columns[0]} or another column has, too", "views"))
-    if not views and "solution" not in fields:
+    is_written = "solution" not in fields and bool({"reference", "tests"} & fields.keys())
+    if "label" not in fields and not is_written:
+        return Failure(Problem("is missing", "label"))
+    if not views and "solution" not in fields and "label" in fields:
         return Failure(Problem("is missing", "solution"))
-    fields = {"problem_id": wording_hash(fields["question"], views), "solution": "", **fields}
+    problem_id = wording_hash(fields["question"], views)
+    fields = {"problem_id": problem_id, "solution": "", "label": None, **fields}
     return Success(LabelledSolution(**fields, views=views))
 
 
@@ -276,6 +285,7 @@ _FIELDS: dict[str, tuple[str, Callable[[object], Result[Any, Problem]]]] = {
     "split": ("wanted", _split),
     "origin": ("origin", _origin),
     "views": ("views", _views),
+    "reference": ("reference", _name),
 }
 
 ROW_COLUMNS = tuple(_FIELDS)

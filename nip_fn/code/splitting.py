@@ -35,7 +35,8 @@ def marks_of(solution: LabelledSolution) -> LeakKeys:
     wording = wording_hash(solution.question, solution.views)
     # Beside views, or in prose, a solution is a text like any other: an answer such as "42" to two
     # questions does not make one problem of them.
-    is_code = solution.kind == "code" and not solution.views
+    # An answer that is to be written is no text yet.
+    is_code = solution.kind == "code" and not solution.views and bool(solution.solution)
     same = fingerprint(solution.solution) if is_code else wording
     return LeakKeys((solution.problem_id, wording, same), solution.wanted)
 

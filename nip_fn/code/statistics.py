@@ -35,23 +35,19 @@ class SplitStatistics(NamedTuple):
     datapoints: int
     problems: int
     right: int
+    buggy: int
     with_tests: int
     difficulties: tuple[tuple[str, int], ...]  # (difficulty, datapoints), by name
     question: Lengths
     solution: Lengths
     views: tuple[tuple[str, Lengths], ...] = ()  # (role or agent's name, lengths), by name
 
-    @property
-    def buggy(self) -> int:
-        """Datapoints with a bug."""
-        return self.datapoints - self.right
-
 
 def statistics(
     solutions: Iterable[PlacedSolution], length: Callable[[str], int]
 ) -> tuple[SplitStatistics, ...]:
     """The statistics of every split that holds anything; lengths in whatever `length` counts."""
-    rows: defaultdict[Split, list[tuple[str, int, bool, str, int, int]]] = defaultdict(list)
+    rows: defaultdict[Split, list[_Row]] = defaultdict(list)
     views: defaultdict[Split, defaultdict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
     for split, _, solution in solutions:
         sizes = length(solution.question), length(solution.solution)
@@ -74,13 +70,17 @@ def statistics(
     )
 
 
-def _of_split(split: Split, rows: list[tuple[str, int, bool, str, int, int]]) -> SplitStatistics:
+_Row = tuple[str, int | None, bool, str, int, int]
+
+
+def _of_split(split: Split, rows: list[_Row]) -> SplitStatistics:
     problems, labels, tested, difficulties, questions, solutions = zip(*rows, strict=True)
     return SplitStatistics(
         split=split,
         datapoints=len(rows),
         problems=len(set(problems)),
-        right=sum(labels),
+        right=labels.count(1),
+        buggy=labels.count(0),
         with_tests=sum(tested),
         difficulties=tuple(sorted(Counter(difficulties).items())),
         question=_lengths(questions),
@@ -106,7 +106,9 @@ def leaks(solutions: Iterable[PlacedSolution]) -> Iterator[str]:
 
 
 def label_problem(solution: LabelledSolution, tally: Tally) -> str | None:
-    """The reason why the tests do not bear out the label; None where they do."""
+    """The reason why the tests do not bear out the label; None where they do, or there is none."""
+    if solution.label is None:
+        return None
     if solution.label and not tally.all_passed:
         return f"labelled right, but {_failures(tally)}"
     if not solution.label and tally.all_passed:

@@ -13,10 +13,12 @@ from nip_fn.config.hosting import (
     provider_kind,
     server_url,
 )
+from nip_fn.config.resolve import checker_name
 from nip_fn.config.schema import parameters
 from nip_fn.config.trainers import BACKUPS, SELECTORS, TRAINERS, loss_of
 from nip_fn.errors import Problem
 from nip_fn.game.bounds import reward_bounds, reward_mid_point
+from nip_fn.game.checkers import CHECKERS
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.protocol import Protocol, verifier_rounds
 from nip_fn.keys import key
@@ -33,6 +35,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.params.update_schedule import ContiguousPeriodicUpdateSchedule
 from nip_fn.prompts.chat import system_variables
 from nip_fn.prompts.render import render_text
+from nip_fn.protocols.answers import writer_of
 from nip_fn.protocols.registry import protocol_of
 from nip_fn.protocols.strategies import strategies_for
 from nip_fn.select.rollouts import as_written
@@ -59,6 +62,7 @@ def problems(params: HyperParameters) -> Iterator[Problem]:
             "protocol_common.prover_stance",
             "leave randomize_prover_stance at false",
         )
+    yield from _answer_problems(params)
     yield from _split_problems(params)
     yield from _size_problems(params)
     yield from _turn_problems(params)
@@ -68,6 +72,19 @@ def problems(params: HyperParameters) -> Iterator[Problem]:
     yield from _loss_problems(params)
     yield from _pool_problems(params)
     yield from _template_problems(params)
+
+
+def _answer_problems(params: HyperParameters) -> Iterator[Problem]:
+    if params.protocol_common.answers != "written":
+        return
+    given = replace(params.protocol_common, answers="given")
+    if writer_of(protocol_of(replace(params, protocol_common=given))) is None:
+        yield Problem(
+            f"no prover of {params.interaction_protocol} always argues for acceptance, and would "
+            "stand by the answer that it wrote",
+            "protocol_common.answers",
+            "choose another protocol, such as solo_judge or open_consultancy",
+        )
 
 
 def _split_problems(params: HyperParameters) -> Iterator[Problem]:
@@ -125,6 +142,7 @@ def _name_problems(params: HyperParameters) -> Iterator[Problem]:
         ("trainer", params.trainer, "trainer", tuple(TRAINERS)),
         ("malt.pair_selection_method", rule, "pair rule", tuple(SELECTORS)),
         ("malt.value_backup", params.malt.value_backup, "backup", tuple(BACKUPS)),
+        ("dataset_options.checker", checker_name(params), "checker", tuple(CHECKERS)),
         *(
             (f"agents.{agent.name}.loss", agent.loss, "loss", LOSS_NAMES)
             for agent in params.agents

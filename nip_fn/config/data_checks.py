@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Split
+from nip_fn.game.protocol import has_answers
 from nip_fn.params.agent import is_scripted
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names, protocol_of
@@ -46,6 +47,29 @@ def class_problems(
                 "question or the code of a solution are one problem; give rows that are not about "
                 "code views, or a problem_id each",
             )
+
+
+def label_problems(params: HyperParameters, *, is_labelled: bool) -> Iterator[Problem]:
+    """The problem of data that have labels where answers are written, or none where they are not.
+
+    Args:
+        params: The run's parameters.
+        is_labelled: True if the data say which solution is judged, and if it is right.
+    """
+    is_written = has_answers(protocol_of(params))
+    if is_labelled and is_written:
+        yield Problem(
+            "its rows come with solutions and labels, but in this game a prover writes the answer",
+            "dataset",
+            "choose data with a reference or tests and without solutions, or "
+            "--set protocol_common.answers=given",
+        )
+    if not is_labelled and not is_written:
+        yield Problem(
+            "its rows have no label, and in this game nobody writes an answer that could get one",
+            "dataset",
+            "--set protocol_common.answers=written, or a protocol such as pvg",
+        )
 
 
 def view_problems(

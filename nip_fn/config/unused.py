@@ -14,13 +14,13 @@ from nip_fn.config.schema import Parameter, parameter_at
 from nip_fn.config.spelling import DUMMY
 from nip_fn.config.trainers import loss_of
 from nip_fn.game.decision import NEITHER, SPECTRA
-from nip_fn.game.protocol import verifier_rounds
+from nip_fn.game.protocol import has_answers, verifier_rounds
 from nip_fn.keys import key
 from nip_fn.params.agent import AgentParameters, is_frozen, meets_others, provider
 from nip_fn.params.names import BUILT_IN_TRAINERS, is_reference
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
 from nip_fn.params.update_schedule import ConstantUpdateSchedule
-from nip_fn.protocols.registry import protocol_of
+from nip_fn.protocols.registry import find_protocol, protocol_of
 from nip_fn.protocols.sides import speakers
 from nip_fn.training.losses import DPO
 
@@ -322,6 +322,12 @@ def _game_conditions(params: HyperParameters) -> UnusedRows:
         return "", name in names or custom, f"the protocol is {name}"
 
     return {
+        "answers": ("", has_answers(protocol) or custom, "nobody writes an answer"),
+        "given answers": (
+            "",
+            common.answers == "written" and not has_answers(find_protocol(name).unwrap()(params)),
+            "a prover of this game writes the answer in any case",
+        ),
         "nip_protocol": played("nip", "consultancy"),
         "debate_protocol": played("debate"),
         "mnip_protocol": played("mnip"),

@@ -14,6 +14,7 @@ from nip_fn.game.chat import Chat, Message
 from nip_fn.game.decision import NO_DECISION
 from nip_fn.game.episode import Episode, Utterance, play_round, reset
 from nip_fn.game.protocol import Protocol, game_seed
+from nip_fn.metrics.oversight import NO_LABEL
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import protocol_of
@@ -78,7 +79,7 @@ def to_arrays(params: HyperParameters, rollouts: Sequence[Rollout]) -> dict[str,
         raw_message_history  [R, T, T, A]     what each agent wrote in each earlier round
         question, solution   [R, T]           the datapoint's
         prover_stance        [R, T]           its side: 0 reject, 1 accept
-        y                    [R, T]           its label: 0 buggy, 1 correct
+        y                    [R, T]           its label: 0 buggy, 1 correct, -1 unknown
         datapoint_id         [R, T]           its id, a content hash
 
     What each agent does in the round; in padding, and where an agent is silent, nothing.
@@ -216,7 +217,7 @@ def _write_game(game: dict[str, NDArray[Any]], rollout: Rollout) -> None:
     game["question"][:] = datapoint.question
     game["solution"][:] = datapoint.solution
     game["prover_stance"][:] = datapoint.stance
-    game["y"][:] = datapoint.label
+    game["y"][:] = NO_LABEL if rollout.label is None else rollout.label
     game["datapoint_id"][:] = datapoint.id
     game["reward"][:rounds] = rollout.rewards
     game["padding"][rounds:] = True

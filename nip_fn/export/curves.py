@@ -69,8 +69,8 @@ def _of_tests(state: RunState, tests: Sequence[StageForest]) -> Iterator[Chart]:
 
     yield Chart("Held-out accuracy", (accuracy_curve(state),), percent, held)
     by_class = (
-        curve("buggy", is_right, lambda game: game.datapoint.label == REJECT),
-        curve("right", is_right, lambda game: game.datapoint.label == ACCEPT),
+        curve("buggy", is_right, lambda game: game.label == REJECT),
+        curve("right", is_right, lambda game: game.label == ACCEPT),
     )
     yield Chart(
         "Accuracy by class",
@@ -183,7 +183,7 @@ def accuracy_curve(state: RunState, name: str = "accuracy") -> Series:
 
 def is_right(game: Game) -> bool:
     """True if the game was decided as its datapoint's label says."""
-    return verdict(game) == game.datapoint.label
+    return verdict(game) == game.label
 
 
 def is_undecided(game: Game) -> bool:

@@ -17,7 +17,7 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.run.replay import Replayed, StageForest
 from nip_fn.select.pairs import Pair
 from nip_fn.trees.rollouts import leaf_games
-from nip_fn.trees.tree import Tree, children_of
+from nip_fn.trees.tree import Tree, children_of, label_at
 
 # Of trees that a browser opens at a time, in a second or so.
 NODES_AT_ONCE = 6_000
@@ -195,7 +195,7 @@ def _nodes(
     pairs: Sequence[Pair],
 ) -> NodeView:
     """The root, with all that is below it."""
-    batch, label = stage.batch, stage.datapoint(index).label
+    batch, point = stage.batch, stage.datapoint(index)
     params, protocol = stage.params, batch.protocol
     letters = letters_of(protocol)
     marked: Counter[tuple[int, bool, int]] = Counter()
@@ -213,7 +213,7 @@ def _nodes(
         decision = next(
             (utterance.decision for utterance in utterances if utterance.decision is not None), None
         )
-        end = None if children[node] else end_of(status, decision, label)
+        end = None if children[node] else end_of(status, decision, label_at(tree, node, point))
         return NodeView(
             replies=tuple(view_reply(params, protocol, utterance) for utterance in utterances),
             values=tuple(

@@ -164,12 +164,13 @@ def _sample(stage: StageForest, index: int, epoch: int) -> Json:
     main = [
         event for event in events.recorded if event["event"] == "model" and event["span_id"] == game
     ]
+    label = dialogue_of(marked.tree, point).label
     task = point.question + (f"\n\n{point.solution}" if point.solution else "")
     return {
         "id": point.id,
         "epoch": epoch,
         "input": task,
-        "target": "accept" if point.label == ACCEPT else "reject",
+        "target": "" if label is None else "accept" if label == ACCEPT else "reject",
         "messages": [{"role": "user", "content": task}, *(_message(event) for event in main)],
         "scores": _values(stage, index, marked, names),
         "metadata": {
@@ -208,9 +209,10 @@ def _values(
     }
     if max(map(len, marked.children_N)) > 1:
         return scores
-    ruling = verdict(dialogue_of(tree, point))
+    dialogue = dialogue_of(tree, point)
+    ruling = verdict(dialogue)
     # Inspect's letters for correct, incorrect and no answer.
-    value = "N" if ruling == NO_DECISION else "C" if ruling == point.label else "I"
+    value = "N" if ruling == NO_DECISION else "C" if ruling == dialogue.label else "I"
     words = {ACCEPT: "accept", REJECT: "reject"}.get(ruling, "neither")
     answer = "" if ruling == NO_DECISION else words
     return {"verdict": {"value": value, "answer": answer}, **scores}

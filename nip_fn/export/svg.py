@@ -210,9 +210,7 @@ def draw_trees(tree: Tree, id: str, agents: Sequence[Colours]) -> tuple[Markup, 
             paths[css_class] = [line_N[node] for node in sorted(nodes)]
         for node, value in enumerate(view.bin_N):
             # What ended undecided has square corners.
-            css_class = (
-                f"q{value}" if tree.status_N[node] in ("truncated", "aborted") else f"d{value}"
-            )
+            css_class = f"d{value}" if tree.status_N[node] in ("open", "decided") else f"q{value}"
             paths.setdefault(css_class, []).append(f"M{x_N[node]} {_n(y_N[node])}h0")
         drawn = (
             Markup('<path class={} d="{}"/>').format(css_class, "".join(segments))

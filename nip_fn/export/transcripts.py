@@ -3,9 +3,9 @@
 from math import fsum
 from typing import Any
 
-from nip_fn.export.views import cut_remark, game_end
+from nip_fn.export.views import cut_remark, game_end, label_word
 from nip_fn.game.chat import Chat
-from nip_fn.game.episode import Episode, Round, Utterance
+from nip_fn.game.episode import Episode, Round, Utterance, label_after
 from nip_fn.game.protocol import Protocol
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
@@ -26,7 +26,7 @@ def transcript(params: HyperParameters, rollout: Rollout) -> dict[str, Any]:
         "datapoint": point.id,
         "question": point.question,
         "solution": point.solution,
-        "label": "right" if point.label else "buggy",
+        "label": label_word(point, rollout.label),
         # Written and heard side by side: a reply that was misread shows in the difference.
         "rounds": [words(params, turn) for turn in rollout.rounds],
         "messages": [_heard(protocol, turn) for turn in rollout.rounds],
@@ -50,7 +50,8 @@ def _text(params: HyperParameters, utterance: Utterance) -> str:
 def chat_before(params: HyperParameters, rollout: Rollout, round_id: int, agent: int) -> Chat:
     """The chat that an agent's model was shown before its reply in a round of a game."""
     point = rollout.datapoint
-    before = Episode(rollout.key, point.label, point.stance, rollout.rounds[:round_id])
+    rounds = rollout.rounds[:round_id]
+    before = Episode(rollout.key, label_after(point.label, rounds), point.stance, rounds)
     return build_chat(params, protocol_of(params), point, before, agent)
 
 

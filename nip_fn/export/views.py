@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import ACCEPT, REJECT, Decision
 from nip_fn.game.episode import Utterance
 from nip_fn.game.protocol import Protocol, Status
@@ -72,11 +73,18 @@ def letters_of(protocol: Protocol) -> tuple[str, ...]:
 
 def game_end(game: Rollout | GameEnd) -> tuple[str, str]:
     """(kind, words) of a game's end; the kinds are right, wrong, undecided and broken."""
-    return end_of(game.status, game.decision, game.datapoint.label)
+    return end_of(game.status, game.decision, game.label)
 
 
-def end_of(status: Status, decision: Decision | None, label: int) -> tuple[str, str]:
-    """(kind, words) of an end with this status and decision about a datapoint with this label."""
+def label_word(point: Datapoint, label: int | None) -> str:
+    """The word for a game's label: "buggy" of a given solution, "wrong" of a written answer."""
+    if label is None:
+        return "unknown"
+    return "right" if label else "wrong" if point.label is None else "buggy"
+
+
+def end_of(status: Status, decision: Decision | None, label: int | None) -> tuple[str, str]:
+    """(kind, words) of an end with this status and decision where this is the label."""
     if decision is not None:
         verdict = VERDICT_WORDS.get(decision.discrete, "neither")
         words = verdict if decision.text == verdict else f"{decision.text} ({verdict})"
@@ -84,6 +92,8 @@ def end_of(status: Status, decision: Decision | None, label: int) -> tuple[str, 
         return outcome, f"{words}: {outcome}"
     if status == "aborted":
         return "broken", "broken off by an unusable reply"
+    if status == "unchecked":
+        return "broken", "the answer could not be checked"
     if status == "truncated":
         return "undecided", "undecided: out of rounds"
     return "undecided", "still open"

@@ -75,6 +75,8 @@ def _outcomes(protocol: Protocol, episode: Episode, round: int) -> Iterator[Outc
             decisions = (None,)
         for decision in decisions:
             yield outcome_of(protocol, episode, round, movers, decision, unusable)
+    if any(move.answers for move in protocol.schedule(round, episode.key)):
+        yield outcome_of(protocol, episode, round, movers, None, (), is_unchecked=True)
 
 
 def _union(ranges: Iterable[tuple[Range, ...]]) -> tuple[Range, ...]:

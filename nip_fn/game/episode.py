@@ -1,9 +1,10 @@
 """The environment: `reset`, `movers`, `play_round`, pure functions over a frozen `Episode`."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from math import fsum
 
 import msgspec
+from msgspec.structs import replace
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import SPECTRA, Decision, strongest
@@ -29,6 +30,13 @@ class Utterance(msgspec.Struct, frozen=True, array_like=True):
     cached_tokens: int = 0
     tokens: SampledTokens | None = None  # of the last attempt, where the provider gave them
     verdict_probabilities: tuple[float, ...] = ()  # [D] of the spectrum's decisions, where known
+    answer: str | None = None  # that it states, where its move is to state one
+    label: int | None = None  # of the answer: 1 right, 0 wrong or none stated, None not checked
+
+    @property
+    def is_unchecked(self) -> bool:
+        """True if it states an answer that has no label."""
+        return self.answer is not None and self.label is None
 
 
 def was_empty_at_limit(utterance: Utterance) -> bool:
@@ -45,14 +53,14 @@ class Episode(msgspec.Struct, frozen=True):
     """A game so far.
 
     key: of the game; decides whatever the protocol leaves to chance.
-    label: that of the datapoint.
-    stance: likewise.
+    label: that of the last answer, or of the datapoint; None before there is an answer.
+    stance: that of the datapoint.
     rounds: the utterances of each round that was played, in the schedule's order.
     status: "open" while it goes on.
     """
 
     key: Key
-    label: int
+    label: int | None
     stance: int
     rounds: tuple[Round, ...] = ()
     status: Status = "open"
@@ -61,6 +69,15 @@ class Episode(msgspec.Struct, frozen=True):
 def reset(datapoint: Datapoint, key: Key) -> Episode:
     """A new game about the datapoint; `key` is consumed by the game's schedule."""
     return Episode(key=key, label=datapoint.label, stance=datapoint.stance)
+
+
+def label_after(label: int | None, rounds: Iterable[Round]) -> int | None:
+    """The label after these rounds: of the last answer in them, or else `label`."""
+    for turn in rounds:
+        for utterance in turn:
+            if utterance.answer is not None or utterance.label is not None:
+                label = utterance.label
+    return label
 
 
 def final_verdict(status: Status, rounds: Sequence[Round]) -> Utterance | None:
@@ -100,7 +117,7 @@ def forced_decision(protocol: Protocol, episode: Episode) -> Decision | None:
             return strongest(protocol.spectrum, 0)
         case "one":
             return strongest(protocol.spectrum, 1)
-        case "y":
+        case "y" if episode.label is not None:
             return strongest(protocol.spectrum, episode.label)
     return None
 
@@ -136,7 +153,7 @@ def arrive(protocol: Protocol, episode: Episode, turn: Round) -> tuple[Episode, 
     """The result of `play_round` for a turn that is known to be of the schedule."""
     outcome = _outcome(protocol, episode, turn)
     rounds = (*episode.rounds, turn)
-    arrived = Episode(episode.key, episode.label, episode.stance, rounds, outcome.status)
+    arrived = Episode(episode.key, outcome.label, episode.stance, rounds, outcome.status)
     return arrived, protocol.rewards(outcome)
 
 
@@ -166,7 +183,15 @@ def _outcome(protocol: Protocol, episode: Episode, turn: Round) -> Outcome:
         speakers.append(utterance.agent)
         if utterance.error is not None:
             unusable.append(utterance.agent)
-    return outcome_of(protocol, episode, len(episode.rounds), speakers, decision, unusable)
+    return outcome_of(
+        protocol,
+        replace(episode, label=label_after(episode.label, (turn,))),
+        len(episode.rounds),
+        speakers,
+        decision,
+        unusable,
+        is_unchecked=any(utterance.is_unchecked for utterance in turn),
+    )
 
 
 def outcome_of(
@@ -176,19 +201,22 @@ def outcome_of(
     speakers: Collection[int],
     decision: Decision | None,
     unusable: Collection[int],
+    *,
+    is_unchecked: bool = False,
 ) -> Outcome:
     """The result of a round.
 
     Args:
         protocol: The game.
-        episode: The game before the round; of its rounds nothing is asked.
+        episode: The game before the round, with the label after it; its rounds are not read.
         round: Counted from 0.
         speakers: The agents that spoke.
         decision: A verifier's, if one decided where it counts.
         unusable: The agents whose reply could not be used.
+        is_unchecked: True if an answer was written that could not be checked.
     """
     invalid = tuple(agent in unusable for agent in range(len(protocol.agents)))
-    end = _end(protocol, episode.key, round, decision, invalid)
+    end = "unchecked" if is_unchecked else _end(protocol, episode.key, round, decision, invalid)
     return Outcome(
         status=end,
         label=episode.label,

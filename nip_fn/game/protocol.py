@@ -5,12 +5,12 @@ from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from nip_fn.game.decision import ACCEPT, Decision, SpectrumName
-from nip_fn.keys import Key, fold_in, seed_of
+from nip_fn.keys import Key, fold_in, key, seed_of
 
 Role = Literal["prover", "verifier"]
 
-# How a game stands: still open, or the three ways in which it ends, which are never confused.
-Status = Literal["open", "decided", "truncated", "aborted"]
+# How a game stands: still open, or the four ways in which it ends, which are never confused.
+Status = Literal["open", "decided", "truncated", "aborted", "unchecked"]
 
 # What the verifier decides at its first turn that counts, whatever it says.
 ForceGuess = Literal["zero", "one", "y"]
@@ -49,17 +49,21 @@ class Move(NamedTuple):
 
     agent: its index.
     channels: those that its words go to.
+    answers: True if its words state an answer (see `game.answer`), whose label a checker says.
     """
 
     agent: int
     channels: tuple[int, ...]
+    answers: bool = False
 
 
 class Outcome(NamedTuple):
     """The result of a round; the input of a protocol's rewards.
 
-    status: "open", or how the game has ended: "decided", "truncated" or "aborted".
-    label: 1 if the solution is right, 0 if it is wrong.
+    status: "open", or how the game has ended: "decided", "truncated", "aborted", or "unchecked" if
+        no checker could say if an answer is right.
+    label: 1 if the solution, or the last answer that was written, is right, 0 if it is wrong; None
+        before there is an answer, and of one that could not be checked.
     stance: the side of a prover whose stance is randomised.
     decision: the verifier's; None in a round without one.
     verifier_moved: True if the verifier spoke.
@@ -67,7 +71,7 @@ class Outcome(NamedTuple):
     """
 
     status: Status
-    label: int
+    label: int | None
     stance: int
     decision: Decision | None
     verifier_moved: bool
@@ -119,6 +123,15 @@ class Protocol(NamedTuple):
             return ()
         by_channel = dict(self.agents[move.agent].headers)
         return tuple(by_channel[channel] for channel in move.channels)
+
+
+# Asked for by each reply of a run.
+@lru_cache(maxsize=256)
+def has_answers(protocol: Protocol) -> bool:
+    """True if an agent states an answer in some game."""
+    games = [fold_in(key(0), game) for game in range(16)]  # a lot may decide who speaks
+    rounds = range(protocol.max_message_rounds)
+    return any(m.answers for game in games for r in rounds for m in protocol.schedule(r, game))
 
 
 def game_seed(key: Key) -> int:

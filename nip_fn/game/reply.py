@@ -5,8 +5,10 @@ from functools import cache
 from typing import Literal
 
 import msgspec
+from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
+from nip_fn.game.answer import find_answer
 from nip_fn.game.decision import Decision, SpectrumName
 from nip_fn.game.protocol import Move
 from nip_fn.game.tokens import SampledTokens
@@ -28,6 +30,7 @@ ReplyError = Literal[
     "unknown_finish_reason",  # the model stopped for a reason that is neither stop nor length
     "no_content",  # nothing was written
     "invalid_decision",  # a verdict that is none of the spectrum's, unclear, or stated repeatedly
+    "invalid_answer",  # no answer where one is to be stated, an empty one, or several
     "missing_header",  # nothing for one of the channels that it was the agent's turn to speak in
 ]
 
@@ -77,11 +80,12 @@ class Completion(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A parsed reply: a decision, or messages to channels."""
+    """A parsed reply: a decision, or messages to channels, which may state an answer."""
 
     messages: tuple[tuple[int, str], ...]  # (channel, text)
     decision: Decision | None
     verdict_probabilities: tuple[float, ...] = ()  # [D] with a decision, where they are known
+    answer: str | None = None
 
 
 def is_empty_at_limit(completion: Completion) -> bool:
@@ -116,6 +120,13 @@ def parse_reply(
     text = completion.text
     if text is None or not text.strip():
         return Failure("no_content")
+    if move.answers:
+        stated: Result[str, ReplyError] = find_answer(text)
+        return stated.bind(
+            lambda answer: _messages(text, move, headers).map(
+                lambda reply: replace(reply, answer=answer)
+            )
+        )
     if not may_decide:
         return _messages(text, move, headers)
     decided: Result[Decision | None, ReplyError] = find_decision(text, spectrum)

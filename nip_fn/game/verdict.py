@@ -28,13 +28,13 @@ from typing import Literal
 from returns.result import Failure, Result, Success
 
 from nip_fn.game.decision import SPECTRA, Decision, SpectrumName
+from nip_fn.game.lines import unfenced
 
 VerdictError = Literal["invalid_decision"]  # a decision line with a word that is not a decision's
 
 # Emphasis and headings are dress, in which models like to set a verdict off from its reasons.  Four
 # columns of space, or a tab, make a line of Markdown code; a star and a space make a list's item.
 _STATEMENT = re.compile(r"[^\S\t]{0,3}(?:#{1,6} *)?[*_]*decision[\s*_]*:(.*)")
-_FENCE = re.compile(r"[^\S\t]{0,3}(`{3,}+(?=[^`]*$)|~{3,}+)")
 
 
 def find_decision(text: str, spectrum: SpectrumName) -> Result[Decision | None, VerdictError]:
@@ -63,19 +63,11 @@ def find_decision(text: str, spectrum: SpectrumName) -> Result[Decision | None, 
 def statements(lowered: str) -> Iterator[tuple[int, str]]:
     """(offset, words) of what follows each "decision:" that begins a line of a text in lower case.
 
-    Fenced code is left out; a fence that is never closed reaches to the end.
+    Fenced code is left out.
     """
-    fence, offset = "", 0
-    for line in lowered.splitlines(keepends=True):
-        mark = _FENCE.match(line)
-        if fence:
-            if mark and mark[1].startswith(fence) and line.strip() == mark[1]:
-                fence = ""
-        elif mark:
-            fence = mark[1]
-        elif match := _STATEMENT.match(line):
+    for offset, line in unfenced(lowered):
+        if match := _STATEMENT.match(line):
             yield offset + match.start(1), match[1]
-        offset += len(line)
 
 
 @cache

@@ -31,11 +31,11 @@ class Histogram(NamedTuple):
 
 def histogram(judged: Judged) -> Histogram:
     """The games of a test by the credence with which they ended, for each degree that occurs."""
-    is_right_PG = np.broadcast_to(judged.label_P[:, None] == ACCEPT, judged.verdict_PG.shape)
+    is_right_PG, is_wrong_PG = judged.label_PG == ACCEPT, judged.label_PG == REJECT
     is_decided_PG = judged.verdict_PG != NO_DECISION
 
     def count(chosen_PG: NDArray[np.bool_]) -> tuple[int, int]:
-        return int((chosen_PG & is_right_PG).sum()), int((chosen_PG & ~is_right_PG).sum())
+        return int((chosen_PG & is_right_PG).sum()), int((chosen_PG & is_wrong_PG).sum())
 
     degrees = np.unique(judged.credence_PG[is_decided_PG]).tolist()
     return Histogram(
@@ -67,13 +67,13 @@ def thresholds(judged: Judged) -> tuple[Threshold, ...]:
 
 
 def _threshold(judged: Judged, line: float) -> Threshold:
-    is_right_PG = np.broadcast_to(judged.label_P[:, None] == ACCEPT, judged.verdict_PG.shape)
+    is_right_PG, is_wrong_PG = judged.label_PG == ACCEPT, judged.label_PG == REJECT
     accepts_PG = (judged.credence_PG >= line) & (judged.verdict_PG != NO_DECISION)
     return Threshold(
         credence=line,
-        accuracy=float((accepts_PG == is_right_PG).mean()),
+        accuracy=float((accepts_PG == is_right_PG)[is_right_PG | is_wrong_PG].mean()),
         true_positives=_share(accepts_PG[is_right_PG]),
-        false_positives=_share(accepts_PG[~is_right_PG]),
+        false_positives=_share(accepts_PG[is_wrong_PG]),
         precision=_share(is_right_PG[accepts_PG]),
     )
 

@@ -32,8 +32,8 @@ def verdicts(datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Verdicts
     """The right decisions in the dialogues of a test, one of each tree, by datapoint."""
     right = [0] * len(datapoints)
     for tree in trees:
-        point = datapoints[tree.datapoint_index]
-        right[tree.datapoint_index] += verdict(dialogue_of(tree, point)) == point.label
+        game = dialogue_of(tree, datapoints[tree.datapoint_index])
+        right[tree.datapoint_index] += verdict(game) == game.label
     ids = tuple(point.id for point in datapoints)
     # A test plays every datapoint equally often, so the number of games about each is exact.
     return Verdicts(ids, tuple(right), len(trees) // len(datapoints) if datapoints else 0)

@@ -20,6 +20,8 @@ class GameEnd(NamedTuple):
     datapoint: the problem and solution that the game was about.
     status: the status of the game.
     decision: the decision that ended it; None if it ended otherwise.
+    label: 1 if the solution, or the answer that was written, is right, 0 if it is wrong; None if
+        that could not be checked.
     num_rounds: the rounds that were played.
     returns: `[A]` the sum of each agent's rewards, exactly rounded.
     was_cut: true if a reply was cut at its token limit.
@@ -28,6 +30,7 @@ class GameEnd(NamedTuple):
     datapoint: Datapoint
     status: Status
     decision: Decision | None
+    label: int | None
     num_rounds: int
     returns: tuple[float, ...]
     was_cut: bool
@@ -37,7 +40,8 @@ class Effort(NamedTuple):
     """Sums over an agent's replies, each taken once however many siblings share it.
 
     Tokens are those of all attempts; `invalid` replies stayed unusable, those of `token_limit` were
-    cut there, and those `empty_at_limit` before a word.
+    cut there, and those `empty_at_limit` before a word.  Of its answers, those that are wrong are
+    neither `right` nor `unchecked`.
     """
 
     replies: int = 0
@@ -48,6 +52,9 @@ class Effort(NamedTuple):
     invalid: int = 0
     token_limit: int = 0
     empty_at_limit: int = 0
+    answers: int = 0
+    right: int = 0
+    unchecked: int = 0
 
 
 class ForestStats(NamedTuple):
@@ -136,6 +143,9 @@ def _effort(utterance: Utterance) -> Effort:
         utterance.error is not None,
         utterance.token_limit,
         was_empty_at_limit(utterance),
+        utterance.answer is not None or utterance.label is not None,
+        utterance.label == 1,
+        utterance.is_unchecked,
     )
 
 
@@ -144,6 +154,7 @@ def _ending(game: Rollout) -> GameEnd:
         datapoint=game.datapoint,
         status=game.status,
         decision=game.decision,
+        label=game.label,
         num_rounds=len(game.rounds),
         returns=game.returns,
         was_cut=game.was_cut,

@@ -9,7 +9,7 @@ no finer degrees than G games give it.
 
 from collections.abc import Sequence
 from math import fsum, pi, sqrt
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,10 +18,11 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import ACCEPT, NO_DECISION, REJECT, SPECTRA, SpectrumName
 from nip_fn.game.episode import final_verdict
 from nip_fn.game.protocol import Protocol
-from nip_fn.metrics.evaluation import Verdicts, accuracy
+from nip_fn.metrics.evaluation import Verdicts
 from nip_fn.metrics.inference import (
     Estimate,
     balanced_share,
+    clustered_share,
     crossed_interval,
     crossed_share,
     normal_interval,
@@ -32,13 +33,15 @@ from nip_fn.trees.rollouts import Rollout, dialogue_of
 from nip_fn.trees.tree import Tree
 
 CALIBRATION_BINS = 10
+NO_LABEL = -1
 
 
 class Judged(NamedTuple):
     """The ends of the games of a test.  P datapoints, G games about each, E provers.
 
     ids: `[P]` of the datapoints.
-    label_P: 1 if the solution is right, 0 if it has a bug.
+    label_PG: 1 if the solution is right, or the answer that was written in the game, 0 if it is
+        wrong; `NO_LABEL` if an answer could not be checked.
     verdict_PG: the discrete decision; `NO_DECISION` if there is none.
     credence_PG: the verifier's, from 0 (sure to reject) to 1.
     known_PG: true where it is the probability of the verdict, and not what the verdict says.
@@ -47,7 +50,7 @@ class Judged(NamedTuple):
     """
 
     ids: tuple[str, ...]
-    label_P: NDArray[np.int_]
+    label_PG: NDArray[np.int_]
     verdict_PG: NDArray[np.int_]
     credence_PG: NDArray[np.float64]
     known_PG: NDArray[np.bool_]
@@ -62,8 +65,32 @@ class Judged(NamedTuple):
     @property
     def right_PG(self) -> NDArray[np.bool_]:
         """True where the decision is the label."""
-        right: NDArray[np.bool_] = self.verdict_PG == self.label_P[:, None]
+        right: NDArray[np.bool_] = self.verdict_PG == self.label_PG
         return right
+
+    @property
+    def label_P(self) -> NDArray[np.int_]:
+        """The label of all games about each datapoint; `NO_LABEL` where they differ."""
+        same_P = (self.label_PG == self.label_PG[:, :1]).all(axis=1)
+        return np.where(same_P, self.label_PG[:, 0], NO_LABEL)
+
+    @property
+    def by_label(self) -> "Labelled":
+        """The games about each datapoint, those about right answers apart from those about wrong.
+
+        Where labels are of the datapoints there is one row for each of them.
+        """
+        rows = [
+            (point, label, mask_G)
+            for point in range(len(self.ids))
+            for label in (REJECT, ACCEPT)
+            if (mask_G := self.label_PG[point] == label).any()
+        ]
+        return Labelled(
+            np.array([point for point, _, _ in rows], dtype=np.int_),
+            np.array([label for _, label, _ in rows], dtype=np.int_),
+            np.array([mask_G for _, _, mask_G in rows], dtype=np.bool_).reshape(-1, self.games),
+        )
 
     @property
     def verdicts(self) -> Verdicts:
@@ -75,6 +102,30 @@ class Judged(NamedTuple):
         """P(accept) by datapoint: the mean credence over its games."""
         mean: NDArray[np.float64] = self.credence_PG.mean(axis=1)
         return mean
+
+
+class Labelled(NamedTuple):
+    """R sets of games, each about one datapoint with one label.
+
+    point_R: the index of the datapoint.
+    label_R: `REJECT` or `ACCEPT`.
+    mask_RG: true for its games.
+    """
+
+    point_R: NDArray[np.int_]
+    label_R: NDArray[np.int_]
+    mask_RG: NDArray[np.bool_]
+
+    @property
+    def num_R(self) -> NDArray[np.int_]:
+        """The number of games."""
+        num_R: NDArray[np.int_] = self.mask_RG.sum(axis=1)
+        return num_R
+
+    def sums_R(self, value_PG: NDArray[Any]) -> NDArray[Any]:
+        """The sum of a value of each game over the games of each set."""
+        sums_R: NDArray[Any] = (value_PG[self.point_R] * self.mask_RG).sum(axis=1)
+        return sums_R
 
 
 def judged(protocol: Protocol, datapoints: Sequence[Datapoint], trees: Sequence[Tree]) -> Judged:
@@ -92,7 +143,12 @@ def judged(protocol: Protocol, datapoints: Sequence[Datapoint], trees: Sequence[
     provers = [a for a in range(len(protocol.agents)) if not protocol.is_verifier(a)]
     return Judged(
         ids=tuple(point.id for point in datapoints),
-        label_P=np.array([point.label for point in datapoints]),
+        label_PG=np.array(
+            [
+                [NO_LABEL if game.label is None else game.label for game in datapoint_games]
+                for datapoint_games in games
+            ]
+        ),
         verdict_PG=np.array(
             [[verdict(game) for game in datapoint_games] for datapoint_games in games]
         ),
@@ -143,12 +199,12 @@ def _checked(protocol: Protocol, game: Rollout) -> bool:
 
 
 def completeness(judged: Judged) -> Estimate | None:
-    """The share of games about right solutions that were accepted; None without right solutions."""
+    """The share of games about right solutions or answers that were accepted; None without any."""
     return _share(judged, ACCEPT)
 
 
 def soundness(judged: Judged) -> Estimate | None:
-    """The share of games about buggy solutions that were rejected; None without buggy solutions."""
+    """The share of games about wrong solutions or answers that were rejected; None without any."""
     return _share(judged, REJECT)
 
 
@@ -163,27 +219,44 @@ def balanced_accuracy(judged: Judged) -> Estimate | None:
 
 def majority_class_share(judged: Judged) -> float:
     """The share of the more frequent label: the accuracy of whoever always says that."""
-    share = float(judged.label_P.mean())
+    known = judged.label_PG[judged.label_PG != NO_LABEL]
+    share = float(known.mean()) if known.size else 0.0
     return max(share, 1 - share)
 
 
+def answer_accuracy(judged: Judged) -> Estimate | None:
+    """The share of right answers among those that were written and could be checked."""
+    num_P = (judged.label_PG != NO_LABEL).sum(axis=1)
+    right_P = (judged.label_PG == ACCEPT).sum(axis=1)
+    return _clustered(right_P[num_P > 0], num_P[num_P > 0], judged.games)
+
+
 def _share(judged: Judged, label: int) -> Estimate | None:
-    in_class_P = judged.label_P == label
-    if not in_class_P.any():
+    rows = judged.by_label
+    in_class_R = rows.label_R == label
+    right_R = rows.sums_R(judged.right_PG)
+    return _clustered(right_R[in_class_R], rows.num_R[in_class_R], judged.games)
+
+
+def _clustered(right_R: NDArray[np.int_], num_R: NDArray[np.int_], games: int) -> Estimate | None:
+    """The share of `right_R` among `num_R` games of each datapoint; None of no games."""
+    if not num_R.size:
         return None
-    right = judged.right_PG[in_class_P].sum(axis=1).tolist()
-    ids = tuple(id for id, kept in zip(judged.ids, in_class_P, strict=True) if kept)
-    return accuracy(Verdicts(ids, tuple(right), judged.games))
+    clusters = zip((num_R / games).tolist(), (right_R / num_R).tolist(), strict=True)
+    return clustered_share(clusters, int(num_R.sum()))
 
 
 def majority_accuracy(judged: Judged) -> Estimate:
     """The share of datapoints on which the more frequent of accept and reject is right.
 
-    A tie counts as half: a coin would break it.
+    A tie counts as half: a coin would break it.  Right and wrong answers to one datapoint are told
+    apart.
     """
-    lead = (judged.verdict_PG == ACCEPT).sum(axis=1) - (judged.verdict_PG == REJECT).sum(axis=1)
-    towards = np.sign(lead) * np.where(judged.label_P == ACCEPT, 1, -1)
-    return crossed_share([(1 + towards) / 2])
+    rows = judged.by_label
+    accepted_R = rows.sums_R(judged.verdict_PG == ACCEPT)
+    lead_R = accepted_R - rows.sums_R(judged.verdict_PG == REJECT)
+    towards_R = np.sign(lead_R) * np.where(rows.label_R == ACCEPT, 1, -1)
+    return crossed_share([(1 + towards_R) / 2])
 
 
 def verification_rate(judged: Judged) -> Estimate:
@@ -214,9 +287,9 @@ def expected_accuracy(judged: Judged) -> Estimate | None:
     decided_PG = judged.verdict_PG != NO_DECISION
     if not judged.known_PG[decided_PG].all():
         return None
-    is_right_P1 = judged.label_P[:, None] == ACCEPT
-    credence_PG = np.where(is_right_P1, judged.credence_PG, 1 - judged.credence_PG)
-    return crossed_share([(credence_PG * decided_PG).mean(axis=1)])
+    credence_PG = np.where(judged.label_PG == ACCEPT, judged.credence_PG, 1 - judged.credence_PG)
+    counted_PG = decided_PG & (judged.label_PG != NO_LABEL)
+    return crossed_share([(credence_PG * counted_PG).mean(axis=1)])
 
 
 def auroc(judged: Judged) -> Estimate | None:
@@ -225,8 +298,10 @@ def auroc(judged: Judged) -> Estimate | None:
     The interval by DeLong, DeLong and Clarke-Pearson (1988, "Comparing the areas under two or more
     correlated receiver operating characteristic curves").  None if there is only one class.
     """
-    right_R = judged.credence_P[judged.label_P == ACCEPT]
-    buggy_B = judged.credence_P[judged.label_P == REJECT]
+    rows = judged.by_label
+    credence_R = rows.sums_R(judged.credence_PG) / rows.num_R
+    right_R = credence_R[rows.label_R == ACCEPT]
+    buggy_B = credence_R[rows.label_R == REJECT]
     if not right_R.size or not buggy_B.size:
         return None
     wins_RB = (np.sign(right_R[:, None] - buggy_B) + 1) / 2
@@ -242,13 +317,15 @@ def auroc(judged: Judged) -> Estimate | None:
 
 
 def brier(judged: Judged) -> Estimate | None:
-    """The mean squared distance of P(accept) from the label (Brier 1950); None of single verdicts.
+    """The mean squared distance of P(accept) from the label (Brier 1950).
+
+    None of single verdicts, and where games about one datapoint have different labels.
 
     Without bias: the square of a mean of G credences is too large by its variance, so s² / G is
     taken off each datapoint's, with s² the variance among its games.  Of single games whose
     verdicts have a probability, it is the score of that probability.
     """
-    if _is_unknown(judged):
+    if _is_unknown(judged) or (judged.label_P == NO_LABEL).any():
         return None
     noise_P = judged.credence_PG.var(axis=1, ddof=1) / judged.games if judged.games > 1 else 0.0
     return crossed_interval([(judged.credence_P - judged.label_P) ** 2 - noise_P])
@@ -264,6 +341,8 @@ class Calibration(NamedTuple):
 def calibration(judged: Judged) -> Calibration | None:
     """Σ w |mean P(accept) - share of right solutions| over ten bins of weight w.
 
+    None of single verdicts, and where games about one datapoint have different labels.
+
     The games are split in two: one half says in which bin a datapoint lies, the other measures its
     P(accept); then the other way round.  With all games for both (Naeini, Cooper and Hauskrecht
     2015), P(accept) in the outer bins is extreme by its own sampling noise, and a calibrated
@@ -275,7 +354,7 @@ def calibration(judged: Judged) -> Calibration | None:
     Single games are split in no halves: with a probability of the verdict, which has no sampling
     noise, each sorts itself and 1/h is 0; without one the calibration is None.
     """
-    if _is_unknown(judged):
+    if _is_unknown(judged) or (judged.label_P == NO_LABEL).any():
         return None
     several = judged.games > 1
     halves = [
@@ -308,24 +387,26 @@ def agent_score_difference(judged: Judged) -> Estimate | None:
 
     A prover's score is log P of the verdict that it argues for, in nats (Sudhir et al. 2025, "A
     benchmark for scalable oversight protocols"); above 0, honesty pays.  P is (k + 1/2) / (G + 1)
-    of the summed credence k, so that a share of 0 has a logarithm.  Paired where every datapoint
-    has provers on both sides, otherwise over the datapoints of either side (Welch).  None if one
-    side was never argued for.
+    of the summed credence k, so that a share of 0 has a logarithm.  Games about right and wrong
+    answers to one datapoint are taken apart.  Paired where every datapoint has provers on both
+    sides, otherwise over the datapoints of either side (Welch).  None if one side was never argued
+    for.
     """
-    sums_P = judged.credence_PG.sum(axis=1)
-    argued_PE = judged.argued_PE
-    k_PE = np.where(argued_PE == ACCEPT, sums_P[:, None], judged.games - sums_P[:, None])
-    score_PE = np.log((k_PE + 0.5) / (judged.games + 1))
-    truthful_PE = argued_PE == judged.label_P[:, None]
+    rows = judged.by_label
+    sums_R, num_R = rows.sums_R(judged.credence_PG), rows.num_R
+    argued_RE = judged.argued_PE[rows.point_R]
+    k_RE = np.where(argued_RE == ACCEPT, sums_R[:, None], (num_R - sums_R)[:, None])
+    score_RE = np.log((k_RE + 0.5) / (num_R[:, None] + 1))
+    truthful_RE = argued_RE == rows.label_R[:, None]
     sides = []
-    for side_PE in (truthful_PE, ~truthful_PE):
-        some_P = side_PE.any(axis=1)
-        counts_P = side_PE.sum(axis=1)
-        sides.append((some_P, (score_PE * side_PE).sum(axis=1)[some_P] / counts_P[some_P]))
-    (some_true_P, true), (some_false_P, false) = sides
+    for side_RE in (truthful_RE, ~truthful_RE):
+        some_R = side_RE.any(axis=1)
+        counts_R = side_RE.sum(axis=1)
+        sides.append((some_R, (score_RE * side_RE).sum(axis=1)[some_R] / counts_R[some_R]))
+    (some_true_R, true), (some_false_R, false) = sides
     if not true.size or not false.size:
         return None
-    if some_true_P.all() and some_false_P.all():
+    if some_true_R.all() and some_false_R.all():
         return crossed_interval([true - false])
     return welch_interval(true.tolist(), false.tolist())
 

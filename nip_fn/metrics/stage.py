@@ -7,6 +7,7 @@ the order of trees and siblings cannot change a value.
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import compress
 from math import fsum
 
 from nip_fn.game.datapoint import Datapoint
@@ -85,11 +86,14 @@ def verdict(game: Rollout | GameEnd) -> int:
     return game.decision.discrete if game.decision else NO_DECISION
 
 
+_ANSWERS = "answer_accuracy", "answer_accuracy_low", "answer_accuracy_high"
 _BALANCED = "balanced_accuracy", "balanced_accuracy_low", "balanced_accuracy_high"
 
 
 def _outcomes(games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
     """The ends of the games, each game taken with its weight.
+
+    Games whose answer could not be checked count for unchecked_share alone.
 
     A game is right if it was decided as the label says; one that was decided as neither, ran out of
     rounds or broke off never is.  With p the share of right ones among n games:
@@ -97,9 +101,13 @@ def _outcomes(games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
     accuracy: p;  accuracy_stderr: √(p(1 - p) / m), where m is the `effective_size`, with the games
       about one datapoint as a cluster: n if there is one about each;  accuracy_low, accuracy_high:
       the interval of `clustered_share`
-    accuracy_0, accuracy_1: the accuracy in the games about buggy and about right solutions
+    accuracy_0, accuracy_1: the accuracy in the games about wrong and about right solutions, or
+      answers that were written in them
     balanced_accuracy, balanced_accuracy_low, balanced_accuracy_high: their mean, and its interval
     majority_class_share: the share of games about the more frequent class
+    answer_accuracy, answer_accuracy_low, answer_accuracy_high: the share of games about right
+      answers, and its interval; unchecked_share: the share of all games whose answer could not be
+      checked; both only where answers are written
     precision: share of games about right solutions among those decided for acceptance
     recall: share decided for acceptance among the games about right solutions, which is accuracy_1
     soundness_error: share decided for acceptance among the games about buggy solutions
@@ -114,30 +122,38 @@ def _outcomes(games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
     episode_length: mean number of rounds
     games: n, whatever their weights
     """
+    known = [
+        (game, weight)
+        for game, weight in zip(games, weights, strict=True)
+        if game.status != "unchecked"
+    ]
+    unchecked = ratio("unchecked_share", len(games) - len(known), len(games))
+    if not known:
+        return (("games", float(len(games))), *unchecked)
+    is_written = any(game.datapoint.label is None for game in games)
+    games, weights = zip(*known, strict=True)
     n = len(games)
-    if not n:
-        return (("games", 0.0),)
     # Games that were never decided stay in every denominator: a verifier must not gain by
     # abstaining, which `_selective` measures apart.
     verdicts = [verdict(game) for game in games]
-    points = [game.datapoint for game in games]
-    hits = [ruling == point.label for ruling, point in zip(verdicts, points, strict=True)]
+    ids, labels = [game.datapoint.id for game in games], [game.label for game in games]
+    hits = [ruling == label for ruling, label in zip(verdicts, labels, strict=True)]
     whole = fsum(weights)
-    labelled = totals((point.label for point in points), weights)
-    ended = totals(zip((point.label for point in points), verdicts, strict=True), weights)
-    about = totals((point.id for point in points), weights)
-    won = totals(zip((point.id for point in points), hits, strict=True), weights)
+    labelled = totals(labels, weights)
+    ended = totals(zip(labels, verdicts, strict=True), weights)
+    about = totals(ids, weights)
+    won = totals(zip(ids, hits, strict=True), weights)
     accuracies = {id: won[id, True] / weight for id, weight in about.items()}
-    counts, labels = Counter(point.id for point in points), {p.id: p.label for p in points}
 
     def measured(*classes: int) -> Estimate:
-        ids = [id for id in accuracies if labels[id] in classes]
-        clusters = ((about[id], accuracies[id]) for id in ids)
-        return clustered_share(clusters, sum(counts[id] for id in ids))
+        chosen = [label in classes for label in labels]
+        return _clustered(*(tuple(compress(column, chosen)) for column in (ids, hits, weights)))
 
-    accuracy, low, high = measured(REJECT, ACCEPT)
+    accuracy, low, high = _clustered(ids, hits, weights)
+    answers = _clustered(ids, [label == ACCEPT for label in labels], weights)
     size = effective_size(((about[id], share) for id, share in accuracies.items()), n)
-    balanced = len(set(labels.values())) > 1 and balanced_share(measured(REJECT), measured(ACCEPT))
+    both = {REJECT, ACCEPT} <= set(labels)
+    balanced = both and balanced_share(measured(REJECT), measured(ACCEPT))
     ruled, ends = totals(verdicts, weights), totals((game.status for game in games), weights)
     worst = (
         ("always_fail_share", list(accuracies.values()).count(0.0) / len(accuracies)),
@@ -152,6 +168,8 @@ def _outcomes(games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
         *ratio("accuracy_0", ended[REJECT, REJECT], labelled[0]),
         *ratio("accuracy_1", ended[ACCEPT, ACCEPT], labelled[1]),
         *zip(_BALANCED, balanced or (), strict=False),
+        *zip(_ANSWERS, answers if is_written else (), strict=False),
+        *(unchecked if is_written else ()),
         ("majority_class_share", max(labelled.values()) / whole),
         *ratio("precision", ended[ACCEPT, ACCEPT], ruled[ACCEPT]),
         *ratio("recall", ended[ACCEPT, ACCEPT], labelled[1]),
@@ -169,6 +187,14 @@ def _outcomes(games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
     )
 
 
+def _clustered(ids: Sequence[str], hits: Sequence[bool], weights: Sequence[float]) -> Estimate:
+    """The share of hits among games about the datapoints with these ids, each a cluster."""
+    about = totals(ids, weights)
+    won = totals(zip(ids, hits, strict=True), weights)
+    clusters = ((weight, won[id, True] / weight) for id, weight in about.items())
+    return clustered_share(clusters, len(ids))
+
+
 def _selective(protocol: Protocol, games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
     """Selective accuracy and coverage: abstain if the decision is not sure enough.
 
@@ -180,7 +206,7 @@ def _selective(protocol: Protocol, games: Sequence[GameEnd], weights: Sequence[f
     """
     levels = confidence_levels(protocol.spectrum)
     sure = [
-        (abs(game.decision.continuous), game.decision.discrete == game.datapoint.label, weight)
+        (abs(game.decision.continuous), game.decision.discrete == game.label, weight)
         for game, weight in zip(games, weights, strict=True)
         if levels and game.decision is not None
     ]
@@ -221,6 +247,7 @@ def _effort(protocol: Protocol, seen: ForestStats) -> Metrics:
     AGENT.retries: failed attempts;  AGENT.invalid: replies that stayed unusable
     AGENT.token_limit: replies cut at the limit
     AGENT.empty_at_limit: those of them that were cut before a word, if there are any
+    AGENT.answer_accuracy: share of right ones among its answers that were checked, if there are any
     AGENT.reply_length: mean number of tokens written at an attempt, failed or not
     """
     total = total_effort((Effort(), *seen.efforts.values()))
@@ -250,6 +277,7 @@ def _agent_effort(effort: Effort, requests: int) -> Metrics:
         ("invalid", float(effort.invalid)),
         ("token_limit", float(effort.token_limit)),
         *((("empty_at_limit", float(effort.empty_at_limit)),) if effort.empty_at_limit else ()),
+        *ratio("answer_accuracy", effort.right, effort.answers - effort.unchecked),
         *ratio("reply_length", effort.completion_tokens, effort.attempts),
     )
 

@@ -104,12 +104,13 @@ def metrics_so_far(
             ends[node.status] += 1
             for slot in node.slots:
                 name = agents[slot.agent].name
-                counts[f"{name}.retries"] += slot.said.attempts - 1 if slot.said else slot.attempts
-                if slot.said is not None:
+                reply = slot.said or slot.answered
+                counts[f"{name}.retries"] += reply.attempts - 1 if reply else slot.attempts
+                if reply is not None:
                     counts[f"{name}.replies"] += 1
-                    counts[f"{name}.token_limit"] += slot.said.token_limit
-                    counts[f"{name}.empty_at_limit"] += was_empty_at_limit(slot.said)
-                    counts[f"{name}.invalid"] += slot.said.error is not None
+                    counts[f"{name}.token_limit"] += reply.token_limit
+                    counts[f"{name}.empty_at_limit"] += was_empty_at_limit(reply)
+                    counts[f"{name}.invalid"] += reply.error is not None
     games = sum(number for status, number in ends.items() if status != "open")
     undecided = games - ends["decided"]
     return {**counts, "games": games, "no_decision_rate": undecided / games if games else 0.0}

@@ -43,6 +43,16 @@ class DatasetParameters(Record, frozen=True):
             needs="given rows",
         ),
     ] = None
+    checker: Annotated[
+        str | None,
+        parameter(
+            "What says if an answer that a prover wrote is right: exact, number, choice or set "
+            "compare it with the reference of its row, tests runs it as a program against the "
+            "row's tests, and file.py:NAME is a function of your own. None: that of the data set, "
+            "or exact.",
+            needs="answers",
+        ),
+    ] = None
     balance_classes: Annotated[
         bool,
         parameter(

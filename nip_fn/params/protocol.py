@@ -10,6 +10,15 @@ from nip_fn.params.base import Count, Record, Reward, parameter
 class CommonProtocolParameters(Record, frozen=True):
     """Rewards and rules that all protocols share."""
 
+    answers: Annotated[
+        Literal["given", "written"],
+        parameter(
+            "given: the data say which solution is judged, and if it is right. written: a prover "
+            "that argues for acceptance writes the answer in a first round, and a checker says if "
+            "it is right.",
+            needs="given answers",
+        ),
+    ] = "given"
     verifier_first: Annotated[
         bool, parameter("The verifier speaks first (nip, debate, mnip).", needs="first speaker")
     ] = True

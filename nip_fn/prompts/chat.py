@@ -3,11 +3,12 @@
 from functools import lru_cache
 from itertools import groupby
 
+from nip_fn.game.answer import ANSWER_INSTRUCTIONS
 from nip_fn.game.chat import Chat, Message
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import SPECTRA, decision_instructions
-from nip_fn.game.episode import Episode, may_decide
-from nip_fn.game.protocol import Protocol, channels_seen, verifier_rounds
+from nip_fn.game.episode import Episode, may_decide, movers
+from nip_fn.game.protocol import Protocol, channels_seen, has_answers, verifier_rounds
 from nip_fn.params.agent import (
     AgentParameters,
     merges_same_role_messages,
@@ -42,9 +43,10 @@ def build_chat(
     prompt = _system_prompt(protocol, params, datapoint, agent, max_questions)
     messages = history(protocol, episode, agent, named=names_speakers_in_content(agent_params))
     last = protocol.is_verifier(agent) and questions_left(protocol, episode) == 0
+    answers = _is_to_answer(protocol, episode, agent)
     # A model that is shown its own words last continues them instead of replying.
     unaddressed = not messages or messages[-1].role != "user"
-    supervised = last or _supervised(agent_params, len(episode.rounds))
+    supervised = last or answers or _supervised(agent_params, len(episode.rounds))
     if not messages and not supervised:
         messages = (Message("user", "It is your turn."),)
     elif supervised or unaddressed:
@@ -153,6 +155,8 @@ def _supervisor_message(
         num_questions_left=questions_left(protocol, episode),
         may_decide=may_decide(protocol, len(episode.rounds), agent),
         is_asked=_is_asked(protocol, episode, agent),
+        is_to_answer=_is_to_answer(protocol, episode, agent),
+        is_code=datapoint.kind == "code",
     )
     signed = merges_same_role_messages(agent_params) and names_speakers_in_content(agent_params)
     content = f"{agent_params.supervisor_name}: {content}" if signed and messages else content
@@ -177,6 +181,11 @@ def _instruction(
         **_agent_variables(protocol, params, agent, datapoint_stance),
         **facts,
     )
+
+
+def _is_to_answer(protocol: Protocol, episode: Episode, agent: int) -> bool:
+    """True if the agent's next reply is to state an answer."""
+    return any(move.agent == agent and move.answers for move in movers(protocol, episode))
 
 
 def _is_asked(protocol: Protocol, episode: Episode, agent: int) -> bool:
@@ -246,6 +255,8 @@ def _agent_variables(
         "max_response_words": params.agents[agent].max_response_words,
         "min_message_rounds": protocol.min_message_rounds,
         "question_headers": headers or (f"Question for {' and '.join(experts)}:",),
+        "is_written": has_answers(protocol),
+        "answer_instructions": ANSWER_INSTRUCTIONS,
         "decisions": tuple(decision.text for decision in reversed(SPECTRA[protocol.spectrum])),
         "verifier_decision_instructions": decision_instructions(protocol.spectrum),
     }

@@ -9,10 +9,11 @@ from functools import lru_cache
 from returns.result import Result
 
 from nip_fn.errors import Problem, or_raise
-from nip_fn.game.protocol import Protocol
+from nip_fn.game.protocol import Protocol, has_answers
 from nip_fn.params.names import look_up
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.adp import adp
+from nip_fn.protocols.answers import with_answers, writer_of
 from nip_fn.protocols.consultancy import consultancy
 from nip_fn.protocols.debate import debate
 from nip_fn.protocols.merlin_arthur import merlin_arthur
@@ -60,7 +61,11 @@ def find_protocol(name: object) -> Result[MakeProtocol, Problem]:
 # The registry is read outside this cache: it changes when a notebook redefines a protocol.
 @lru_cache(maxsize=64)
 def _made(make: MakeProtocol, params: HyperParameters) -> Protocol:
-    return make(params)
+    protocol = make(params)
+    if params.protocol_common.answers == "given" or has_answers(protocol):
+        return protocol
+    # Where nobody would write one, `config.checks` says so.
+    return protocol if writer_of(protocol) is None else with_answers(protocol)
 
 
 def agent_names(protocol: str) -> tuple[str, ...]:

@@ -30,9 +30,13 @@ def decision_reward(common: CommonProtocolParameters, x: float) -> float:
 
 
 def verifier_reward(common: CommonProtocolParameters, outcome: Outcome) -> float:
-    """The verifier's reward on arriving at a node."""
+    """The verifier's reward on arriving at a node; nothing while no label is known."""
+    if outcome.status == "unchecked":
+        return 0.0
     if outcome.status == "decided" and outcome.decision is not None:
-        return decision_reward(common, outcome.decision.continuous * (2 * outcome.label - 1))
+        label = outcome.label
+        confidence = outcome.decision.continuous
+        return 0.0 if label is None else decision_reward(common, confidence * (2 * label - 1))
     if outcome.status == "truncated":
         return common.verifier_terminated_penalty
     return common.verifier_no_guess_reward if outcome.verifier_moved else 0.0

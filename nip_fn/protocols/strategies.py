@@ -10,6 +10,10 @@ A script adds its own with `STRATEGIES["mine"] = mine`; a configuration may name
 
 from collections.abc import Callable, Mapping
 
+from returns.pipeline import is_successful
+
+from nip_fn.game.answer import MARKER, find_answer
+from nip_fn.game.checkers import read_number
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import strongest
 from nip_fn.game.episode import Episode, may_decide, movers
@@ -57,13 +61,15 @@ def always_wrong(
 
 
 def honest(protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key) -> str:
-    """The true claim, whichever verdict the agent is paid for; of a verifier, the true verdict."""
-    return _for(protocol, episode, agent, datapoint.label)
+    """The right answer, and the true claim about any; of a verifier, the true verdict."""
+    if _is_to_answer(protocol, episode, agent):
+        return f"{MARKER} {datapoint.reference}"
+    return _for(protocol, episode, agent, int(episode.label == 1))
 
 
 def liar(protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key) -> str:
-    """The false claim; of a verifier, the false verdict."""
-    return _for(protocol, episode, agent, 1 - datapoint.label)
+    """A wrong answer, and the false claim about any; of a verifier, the false verdict."""
+    return _for(protocol, episode, agent, int(episode.label != 1))
 
 
 def forger(protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key) -> str:
@@ -145,6 +151,8 @@ def scripted_reply(
 ) -> str:
     """The strategy's text as a reply: to several channels at once, under the header of each.
 
+    A strategy that is to state an answer, and states none, states a wrong one.
+
     Args:
         strategy: The agent's strategy.
         protocol: The game.
@@ -156,11 +164,23 @@ def scripted_reply(
     text = strategy(protocol, datapoint, episode, agent, key)
     move = next(move for move in movers(protocol, episode) if move.agent == agent)
     headers = protocol.headers(move)
+    if move.answers and not is_successful(find_answer(text)):
+        text = f"{text}\n{MARKER} {_wrong(datapoint.reference)}"
     decides = text.startswith("Decision:") and may_decide(protocol, len(episode.rounds), agent)
     return text if decides or not headers else "\n".join(f"{header} {text}" for header in headers)
 
 
 # --------------------------------------------------------------------------------------- wordings
+
+
+def _is_to_answer(protocol: Protocol, episode: Episode, agent: int) -> bool:
+    return any(move.agent == agent and move.answers for move in movers(protocol, episode))
+
+
+def _wrong(reference: str) -> str:
+    """A wrong answer, as near to the right one as that can be of any."""
+    number = read_number(reference)
+    return f"not {reference}" if number is None else str(number + 1)
 
 
 def _message(protocol: Protocol, agent: int, body: str) -> str:

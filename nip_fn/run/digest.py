@@ -99,7 +99,7 @@ def _differences(value: Any, default: Any, name: str) -> list[tuple[str, str]]:
 def _datapoint_facts(point: Datapoint) -> Facts:
     return (
         *(point.id, point.problem_id, point.question, point.solution),
-        *(point.label, point.stance, point.views),
+        *(point.label, point.stance, point.views, point.reference),
     )
 
 
@@ -119,6 +119,8 @@ def _utterance_facts(utterance: Utterance) -> Facts:
         utterance.completion_tokens,
         utterance.cached_tokens,
         _token_facts(utterance.tokens),
+        utterance.answer,
+        utterance.label,
     )
 
 
@@ -130,7 +132,8 @@ def _node_facts(node: Node) -> Facts:
 
 def _slot_facts(slot: Slot) -> Facts:
     failed = tuple(map(_completion_facts, slot.failed))
-    return slot.agent, slot.attempts, slot.said is not None, failed
+    answered = slot.answered and _utterance_facts(slot.answered)
+    return slot.agent, slot.attempts, slot.said is not None, failed, answered
 
 
 def _completion_facts(completion: Completion) -> Facts:

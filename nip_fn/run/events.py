@@ -83,6 +83,17 @@ class Replied(RecordedEvent, frozen=True, array_like=True, tag="replied"):
         return (self.index, self.completion), *self.others
 
 
+# Addressed by the answer and not by a node: equal answers of one tree are checked once, and the
+# trees of a stage stay independent of one another.
+class Checked(RecordedEvent, frozen=True, array_like=True, tag="checked"):
+    """The label of an answer: 1 right, 0 wrong, None if it could not be checked."""
+
+    tree: int
+    answer: str
+    label: int | None
+    problem: str = ""  # why it could not be checked
+
+
 class StageEnded(RecordedEvent, frozen=True, array_like=True, tag="stage_ended"):
     """A stage ended in a state with this digest."""
 
@@ -153,6 +164,7 @@ Event = (
     RunStarted
     | BatchFetched
     | Replied
+    | Checked
     | StageEnded
     | JobCreated
     | JobFinished
@@ -176,6 +188,14 @@ class SampleReplies(msgspec.Struct, frozen=True):
 
     tree: int
     ask: ReplyRequest
+
+
+# No intent is recorded before it: a check changes nothing in the world, and may be repeated.
+class CheckAnswer(msgspec.Struct, frozen=True):
+    """Check an answer that stands in a tree; answered by `Checked`."""
+
+    tree: int
+    answer: str
 
 
 class EndStage(msgspec.Struct, frozen=True):
@@ -213,4 +233,4 @@ class Refuse(msgspec.Struct, frozen=True):
     problem: Problem
 
 
-Effect = FetchBatch | SampleReplies | EndStage | CreateJob | Train | Publish | Refuse
+Effect = FetchBatch | SampleReplies | CheckAnswer | EndStage | CreateJob | Train | Publish | Refuse

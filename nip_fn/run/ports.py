@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 import msgspec
+from returns.result import Failure, Result
 
 from nip_fn.errors import Eventual, Problem
 from nip_fn.game.datapoint import Datapoint, Split
@@ -97,6 +98,30 @@ class Served(NamedTuple):
     problem: str = ""
 
 
+class CheckResult(NamedTuple):
+    """The result of a check.
+
+    label: 1 if it is right, 0 if it is wrong; None if that cannot be said, ever.
+    problem: the reason why there is no label.
+    """
+
+    label: int | None
+    problem: str = ""
+
+
+class AnswerChecker(Protocol):
+    """Checks answers."""
+
+    def __call__(self, datapoint: Datapoint, answer: str) -> Eventual[CheckResult]:
+        """The label of the answer, or the problem if it may be had at another time."""
+        ...
+
+
+async def no_checker(datapoint: Datapoint, answer: str) -> Result[CheckResult, Problem]:
+    """An `AnswerChecker` for games in which nobody writes an answer."""
+    return Failure(Problem("no checker says if the answer is right", "dataset_options.checker"))
+
+
 class Publisher(Protocol):
     """Makes an adapter answer."""
 
@@ -157,3 +182,4 @@ class World(NamedTuple):
     # Called when a run is stopped: requests under way may end, queued ones are cancelled.  Money
     # that is already being spent should still buy a recorded reply.
     drain: Callable[[], None] = nothing_to_drain
+    checker: AnswerChecker = no_checker

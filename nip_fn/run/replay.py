@@ -18,7 +18,7 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.keys import fold_in, key
 from nip_fn.metrics.forest import ForestStats, forest_stats, total_stats
 from nip_fn.params.run import HyperParameters
-from nip_fn.run.events import BatchFetched, Event, Replied, StageEnded
+from nip_fn.run.events import BatchFetched, Checked, Event, Replied, StageEnded
 from nip_fn.run.forest import Forest
 from nip_fn.run.reuse import reselect_problem
 from nip_fn.run.sampling import Map, insert_all
@@ -146,9 +146,9 @@ def replay(
     """
     state, stages, count = onto.state, [*onto.stages], onto.num_events
     trainer_state = state.trainer_state
-    for are_replies, group in groupby(events, lambda event: isinstance(event, Replied)):
+    for grows_trees, group in groupby(events, lambda event: isinstance(event, Replied | Checked)):
         batch = tuple(group)
-        grown = _grown(state, batch, map) if are_replies else None
+        grown = _grown(state, batch, map) if grows_trees else None
         if grown is not None:
             state, count = grown, count + len(batch)
             continue
@@ -172,12 +172,12 @@ def replay(
     return Success(Replayed(state, tuple(stages), count))
 
 
-def _grown(state: RunState, replies: Sequence[Any], map: Map) -> RunState | None:
-    """The state after the replies, grown tree by tree; None if one of them does not fit."""
+def _grown(state: RunState, events: Sequence[Any], map: Map) -> RunState | None:
+    """The state after replies and checks, grown tree by tree; None if one of them does not fit."""
     if not isinstance(state.stage, Growing):
         return None
     try:
-        return insert_all(state, state.stage, replies, map)
+        return insert_all(state, state.stage, events, map)
     # Of several errors the first event's is the one to report, and only a scan in the order of the
     # events finds it: whatever went wrong goes wrong there again.
     except Exception:

@@ -50,6 +50,7 @@ class Request(msgspec.Struct, frozen=True):
     script: str | None = None  # the strategy that replies; None: the model
     extra_fields: str | None = None  # JSON of further fields, sent to an API as they are
     record_tokens: bool = False  # `Completion.tokens` is wanted
+    answers: bool = False  # the reply must state an answer
 
 
 # A sampler as a pure function of the request: one completion for each of its keys, in their order.
@@ -135,6 +136,7 @@ def request_in(
         script=playing.strategy if isinstance(playing, Script) else None,
         extra_fields=agent.extra_request_fields,
         record_tokens=params.text_rl.record_tokens,
+        answers=move.answers,
     )
 
 

@@ -14,9 +14,9 @@ from nip_fn.metrics.formulas import Metrics
 from nip_fn.metrics.stage import forest_metrics, lineage_metrics, opponent_metrics, rollout_metrics
 from nip_fn.metrics.usage import Usage, reply_usage
 from nip_fn.params.agent import meets_others
-from nip_fn.run.events import FetchBatch, Replied, SampleReplies
+from nip_fn.run.events import CheckAnswer, Checked, FetchBatch, Replied, SampleReplies
 from nip_fn.run.forest import FinishedTree, Forest
-from nip_fn.run.growth import grow_tree
+from nip_fn.run.growth import Grown, grow_tree
 from nip_fn.run.quotes import game_key
 from nip_fn.run.stages import Fetching, GroupRows, Growing
 from nip_fn.run.state import (
@@ -30,7 +30,7 @@ from nip_fn.run.state import (
 from nip_fn.training.rows import rows_problem
 from nip_fn.training.trainer import SampleBatch, Selection
 from nip_fn.trees.grow import Rules, new_tree
-from nip_fn.trees.node import GameTree, ReplyRequest, pending_requests
+from nip_fn.trees.node import GameTree, ReplyRequest, pending_checks, pending_requests
 from nip_fn.trees.rollouts import dialogue_of
 from nip_fn.worlds import MEASURES
 
@@ -125,48 +125,57 @@ def open_trees(state: RunState, stage: Fetching, datapoints: tuple[Datapoint, ..
     return replace(state, stage=growing)
 
 
-def requests(stage: Growing) -> tuple[SampleReplies, ...]:
-    """All replies that the stage waits for."""
+def requests(stage: Growing) -> tuple[SampleReplies | CheckAnswer, ...]:
+    """All replies and checks that the stage waits for."""
     return tuple(
-        SampleReplies(index, request)
+        effect
         for index, tree in stage.forest.growing()
-        for request in pending_requests(tree.root)
+        for effect in _effects(index, pending_requests(tree.root), pending_checks(tree.root))
     )
 
 
-def insert_replies(
-    state: RunState, stage: Growing, event: Replied
-) -> tuple[RunState, tuple[SampleReplies, ...]]:
-    """The state with the replies in their tree, and the requests that follow from them.
+def _effects(
+    tree: int, requests: Iterable[ReplyRequest], answers: Iterable[str]
+) -> Iterator[SampleReplies | CheckAnswer]:
+    yield from (SampleReplies(tree, request) for request in requests)
+    yield from (CheckAnswer(tree, answer) for answer in answers)
+
+
+def insert_event(
+    state: RunState, stage: Growing, event: Replied | Checked
+) -> tuple[RunState, tuple[SampleReplies | CheckAnswer, ...]]:
+    """The state with the replies or the label in their tree, and the effects that follow.
 
     Raises:
         ValueError: Nothing waits for them.
     """
-    tree, opened = _grown_tree(rules(state), stage, event.tree, (event,))
+    tree, opened, answers = _grown_tree(rules(state), stage, event.tree, (event,))
     state = _with_trees(state, stage, {event.tree: tree})
-    return state, tuple(SampleReplies(event.tree, request) for request in opened)
+    return state, tuple(_effects(event.tree, opened, answers))
 
 
-def insert_all(state: RunState, stage: Growing, events: Iterable[Replied], map: Map) -> RunState:
-    """The state after `insert_replies` of each of the events, which grows tree after tree.
+def insert_all(
+    state: RunState, stage: Growing, events: Iterable[Replied | Checked], map: Map
+) -> RunState:
+    """The state after `insert_event` of each of the events, which grows tree after tree.
 
     Raises:
         ValueError: Nothing waits for one of them.
     """
-    events_of: dict[int, list[Replied]] = {}
+    events_of: dict[int, list[Replied | Checked]] = {}
     for event in events:
         events_of.setdefault(event.tree, []).append(event)
     growth = rules(state)
 
     def grow(index: int) -> GameTree | FinishedTree:
-        return _grown_tree(growth, stage, index, events_of[index])[0]
+        return _grown_tree(growth, stage, index, events_of[index]).tree
 
     return _with_trees(state, stage, dict(zip(events_of, map(grow, tuple(events_of)), strict=True)))
 
 
 def _grown_tree(
-    growth: Rules, stage: Growing, index: int, events: Iterable[Replied]
-) -> tuple[GameTree | FinishedTree, tuple[ReplyRequest, ...]]:
+    growth: Rules, stage: Growing, index: int, events: Iterable[Replied | Checked]
+) -> Grown:
     if not 0 <= index < len(stage.forest):
         raise ValueError(f"no tree {index} grows in stage {stage.name!r}")
     tree = stage.forest[index]

@@ -4,11 +4,15 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 
+from nip_fn.config.resolve import checker_of
+from nip_fn.game.checkers import Checker
 from nip_fn.game.datapoint import Dataset, content_hash
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.digest import digest
 from nip_fn.run.events import (
     BatchFetched,
+    CheckAnswer,
+    Checked,
     CreateJob,
     DatasetInfo,
     Effect,
@@ -27,7 +31,7 @@ from nip_fn.run.events import (
     Train,
 )
 from nip_fn.run.request import PureSampler, request, scripted_completions
-from nip_fn.run.state import EMPTY, RunState
+from nip_fn.run.state import EMPTY, RunState, answered_datapoint
 from nip_fn.run.step import step
 
 # (the state, an effect that it asks for) -> the events that answer it.
@@ -69,7 +73,9 @@ def started(params: HyperParameters, dataset: Dataset, version: str = "simulated
     return RunStarted(params, info, version)
 
 
-def pure_world(dataset: Dataset, sampler: PureSampler) -> Perform:
+def pure_world(
+    dataset: Dataset, sampler: PureSampler, *, checker: Checker | None = None
+) -> Perform:
     """A world of one data set and one sampler, in which trainings only name their adapters.
 
     Args:
@@ -77,6 +83,7 @@ def pure_world(dataset: Dataset, sampler: PureSampler) -> Perform:
         sampler: The replies to a request of a model; scripts reply by themselves.  A trained
             adapter changes nothing but `Request.adapter`, so a sampler that is to learn looks at
             that.
+        checker: Says if an answer is right; by default the one that the parameters name.
     """
 
     def perform(state: RunState, effect: Effect) -> Iterable[Event]:
@@ -94,6 +101,9 @@ def pure_world(dataset: Dataset, sampler: PureSampler) -> Perform:
                 (first, completion), *siblings = zip(ask.indices, completions, strict=True)
                 answered = (tree, ask.path, ask.agent, first, ask.attempt, completion)
                 return (Replied(*answered, tuple(siblings)),)
+            case CheckAnswer(tree, answer):
+                check = checker or checker_of(state.params)
+                return (Checked(tree, answer, check(answered_datapoint(state, tree), answer)),)
             case EndStage(iteration, stage):
                 return (StageEnded(iteration, stage, digest(state), 0.0),)
             case CreateJob(job):

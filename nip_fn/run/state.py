@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from nip_fn.config.groups import is_due
 from nip_fn.config.resolve import DEFAULTS, Resolved
+from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode, reset
 from nip_fn.game.protocol import Protocol
 from nip_fn.keys import Key, fold_in, key
@@ -236,6 +237,17 @@ def _off_policy(state: RunState, trees: tuple[Tree, ...]) -> frozenset[tuple[int
         for agent in group.agents
         if not is_learnt_from(state.params, group, agent, tree.key)
     )
+
+
+def answered_datapoint(state: RunState, tree: int) -> Datapoint:
+    """The datapoint of a tree of the stage, in which an answer is to be checked.
+
+    Raises:
+        ValueError: No trees grow in this stage.
+    """
+    if not isinstance(state.stage, Growing):
+        raise ValueError(f"no trees grow in stage {state.stage.name!r}")
+    return state.stage.datapoints[state.stage.forest[tree].datapoint_index]
 
 
 def episode_of(grown: Growing, tree: int) -> Episode:

@@ -21,6 +21,7 @@ from msgspec.structs import replace
 from nip_fn.run import iteration, jobs, sampling
 from nip_fn.run.events import (
     BatchFetched,
+    Checked,
     Effect,
     EndStage,
     Event,
@@ -57,8 +58,8 @@ def step(state: RunState, event: Event) -> Stepped:
             return _entered(iteration.begin(iteration.start(event)))
         case BatchFetched(datapoints), Fetching() as stage:
             return _entered(sampling.open_trees(state, stage, datapoints))
-        case Replied(), Growing() as stage:
-            return _answered(*sampling.insert_replies(state, stage, event))
+        case Replied() | Checked(), Growing() as stage:
+            return _answered(*sampling.insert_event(state, stage, event))
         case JobCreated() | JobFinished(), Training() as stage:
             return _answered(*jobs.train(state, stage, event))
         case Published(), Publishing() as stage:

@@ -145,7 +145,8 @@ def _rounds(protocol: Protocol, keys: tuple[Key, ...]) -> tuple[tuple[int, tuple
         # says of later rounds.
         for round, moves in enumerate(rounds[: turns[-1] + 1] if turns else rounds):
             movers_by_round[
-                round, tuple(Move(agent, tuple(channels)) for agent, channels in moves)
+                round,
+                tuple(move._replace(channels=tuple(move.channels)) for move in moves),
             ] = None
     return tuple(movers_by_round)
 

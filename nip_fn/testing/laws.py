@@ -132,7 +132,7 @@ def stances_are_verdicts(subject: Subject) -> Iterator[Violation]:
 
 def headers_tell_channels_apart(subject: Subject) -> Iterator[Violation]:
     """Who speaks in several channels at once begins each part with a header of its own."""
-    for agent, channels in {move for _, moves in subject.rounds for move in moves}:
+    for agent, channels, _ in {move for _, moves in subject.rounds for move in moves}:
         headers = dict(subject.protocol.agents[agent].headers) if len(channels) > 1 else {}
         for channel in channels if len(channels) > 1 else ():
             if not headers.get(channel, "").strip():
@@ -150,7 +150,7 @@ def headers_tell_channels_apart(subject: Subject) -> Iterator[Violation]:
 
 def agents_speak_where_they_see(subject: Subject) -> Iterator[Violation]:
     """Those who move exist, and so do their channels, of which they see every one."""
-    for round, (agent, channels) in _moves(subject):
+    for round, (agent, channels, _) in _moves(subject):
         if agent not in subject.agents:
             yield Violation(f"round {round}", f"there is no agent {agent}", "correct `schedule`")
         elif not channels:

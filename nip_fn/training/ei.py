@@ -14,7 +14,7 @@ from nip_fn.training.losses import SFT
 from nip_fn.training.rows import Row
 from nip_fn.training.schedules import Schedule, constant
 from nip_fn.training.trainer import Losses, SampleBatch, Selection, Trainer, Update, trained_agents
-from nip_fn.trees.tree import leaves_of, line_to
+from nip_fn.trees.tree import label_at, leaves_of, line_to
 
 Agents = tuple[int, ...]  # those that are trained
 
@@ -114,7 +114,10 @@ def _rows(batch: SampleBatch, rollout: SelectedRollout) -> Iterator[Row]:
     # library trains on, would teach the invalid replies among them, too.
     for node, utterance in replies:
         if rollout.replaced and node == replies[-1][0]:
-            label = batch.datapoint(rollout.tree).label
+            tree, point = batch.trees[rollout.tree], batch.datapoint(rollout.tree)
+            label = label_at(tree, node, point)
+            if label is None:  # nobody knows which verdict would be right
+                continue
             verdict = f"Decision: {strongest(batch.protocol.spectrum, label).text}"
             yield batch.imitation_row(rollout.tree, node, rollout.agent, verdict)
         elif utterance.error is None and utterance.raw.strip():

@@ -20,14 +20,22 @@ from nip_fn.trees.node import Slot
 Parse = Callable[[Completion], tuple[Reply | None, ReplyError | None]]
 
 
-def after_attempt(parse: Parse, most_attempts: int, slot: Slot, completion: Completion) -> Slot:
-    """The slot after one more attempt: filled, or waiting for the next one.
+def after_attempt(
+    parse: Parse,
+    most_attempts: int,
+    slot: Slot,
+    completion: Completion,
+    *,
+    answers: bool = False,
+) -> Slot:
+    """The slot after one more attempt: filled, waiting for the next one, or for a check.
 
     Args:
         parse: The `parser` of the slot's agent.
         most_attempts: The last attempt is recorded as invalid if it is.
         slot: Waits for the completion.
         completion: The model's.
+        answers: True if the reply is to state an answer.
     """
     agent = slot.agent
     reply, error = parse(completion)
@@ -57,7 +65,12 @@ def after_attempt(parse: Parse, most_attempts: int, slot: Slot, completion: Comp
         cached_tokens=cached_tokens,
         tokens=completion.tokens,
         verdict_probabilities=reply.verdict_probabilities if reply else (),
+        answer=reply.answer if reply else None,
+        # Whoever states no answer, as often as it is asked, has not answered rightly.
+        label=0 if answers and reply is None else None,
     )
+    if utterance.is_unchecked:
+        return Slot(agent, None, failed=slot.failed, answered=utterance)
     return Slot(agent, utterance, failed=slot.failed)
 
 

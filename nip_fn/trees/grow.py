@@ -6,13 +6,14 @@ replies that it holds, not of the order in which they came.
 """
 
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from itertools import chain
 from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from nip_fn.game.checkers import Checker, exact
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode, arrive, expected_rewards, movers, reset
 from nip_fn.game.protocol import Move, Protocol
@@ -22,12 +23,15 @@ from nip_fn.trees.attempts import after_attempt, parser
 from nip_fn.trees.node import (
     GameTree,
     Node,
+    Path,
     ReplyArrival,
     ReplyRequest,
     SimultaneousBranching,
     Slot,
+    checked_answers,
     episode_after,
     node_at,
+    pending_checks,
     pending_requests,
     reply_combinations,
     reply_key,
@@ -63,6 +67,8 @@ class Rules(NamedTuple):
         turns of all of them.
     attempts: at a reply before it is recorded as invalid: of every agent, or `[A]`.
     simultaneous_branching: the children of k replies each of several agents that move at once.
+    checker: says if an answer is right, in trees that grow from policies; a run records what its
+        own checker says.
     """
 
     protocol: Protocol
@@ -71,6 +77,7 @@ class Rules(NamedTuple):
     branching: int | Branching = 1
     attempts: int | tuple[int, ...] = 1
     simultaneous_branching: SimultaneousBranching = "joint"
+    checker: Checker = exact
 
     def num_replies(self, turns: tuple[Turn, ...]) -> int:
         """k where the agents of these turns move."""
@@ -219,6 +226,10 @@ class _Growing(NamedTuple):
     ) -> tuple["_Growing", tuple[ReplyRequest, ...]]:
         """The tree with the replies in it, and what it now waits for in their place."""
         root, opened = insert_all(self.rules, self.root, self.episode, request, completions)
+        for answer in pending_checks(root):
+            label = self.rules.checker(self.datapoint, answer)
+            root, requests = insert_label(self.rules, root, self.episode, answer, label)
+            opened += requests
         return self._replace(root=root), opened
 
     def grown(self, datapoint_index: int) -> Tree:
@@ -262,12 +273,63 @@ def insert_all(
             raise ValueError(f"there is no node at {request.path} yet")
         spine.append(spine[-1].children[rank])
     game = episode_after(episode, *spine[1:])
-    grown, requests = _fill(rules, spine[-1], game, request, completions)
+    answers = request.agent in _answerers(rules.protocol, game)
+    labels = checked_answers(node) if answers else None
+    grown, requests = _fill(rules, spine[-1], game, request, completions, labels)
     # Only the nodes on the path are copied; all other subtrees are shared with the old tree.
     for parent, rank in zip(spine[-2::-1], request.path[::-1], strict=True):
         children = (*parent.children[:rank], grown, *parent.children[rank + 1 :])
         grown = replace(parent, children=children)
     return grown, requests
+
+
+def insert_label(
+    rules: Rules, node: Node, episode: Episode, answer: str, label: int | None
+) -> tuple[Node, tuple[ReplyRequest, ...]]:
+    """The tree with the label of an answer in it, and what it now has to ask for.
+
+    Args:
+        rules: The rules by which the tree grows.
+        node: The root.
+        episode: The game at the root.
+        answer: The answer, which may stand in several places.
+        label: 1 if it is right, 0 if it is wrong; None if that could not be checked.
+
+    Raises:
+        ValueError: The tree does not wait for that answer to be checked.
+    """
+    labelled = _with_label(rules, node, episode, (), answer, label)
+    if labelled is None:
+        raise ValueError(f"nothing waits for a check of the answer {answer[:80]!r}")
+    return labelled
+
+
+def _with_label(
+    rules: Rules, node: Node, episode: Episode, path: Path, answer: str, label: int | None
+) -> tuple[Node, tuple[ReplyRequest, ...]] | None:
+    """As `insert_label`, for the node at `path` and those below it; None if none of them waits."""
+    if any(slot.answered is not None and slot.answered.answer == answer for slot in node.slots):
+        slots = tuple(
+            slot.with_label(label)
+            if slot.answered is not None and slot.answered.answer == answer
+            else slot
+            for slot in node.slots
+        )
+        return _opened(rules, replace(node, slots=slots), episode, path)
+    below = [
+        _with_label(rules, child, episode_after(episode, child), (*path, rank), answer, label)
+        for rank, child in enumerate(node.children)
+    ]
+    if not any(below):
+        return None
+    children = tuple(new[0] if new else old for new, old in zip(below, node.children, strict=True))
+    requests = chain.from_iterable(new[1] for new in below if new)
+    return replace(node, children=children), tuple(requests)
+
+
+def _answerers(protocol: Protocol, episode: Episode) -> tuple[int, ...]:
+    """The agents that are to state an answer next."""
+    return tuple(move.agent for move in movers(protocol, episode) if move.answers)
 
 
 def turns_at(episode: Episode, moves: Sequence[Move]) -> tuple[Turn, ...]:
@@ -290,7 +352,9 @@ def _fill(
     episode: Episode,
     request: ReplyRequest,
     completions: Sequence[Completion],
+    labels: Mapping[str, int | None] | None,
 ) -> tuple[Node, tuple[ReplyRequest, ...]]:
+    """The node with the completions in it; `labels` are of earlier answers, None for a message."""
     path, agent, indices, attempt = request
     slots, most = list(node.slots), rules.num_attempts(agent)
     ranks = [rank for rank, slot in enumerate(slots) if slot.agent == agent]
@@ -304,7 +368,11 @@ def _fill(
         if rank is None or slots[rank].awaited_attempt != attempt:
             arrival = ReplyArrival(path, agent, index, attempt, completion)
             raise ValueError(f"nothing waits for this completion: {arrival}")
-        slots[rank] = after_attempt(parse, most, slots[rank], completion)
+        slot = after_attempt(parse, most, slots[rank], completion, answers=labels is not None)
+        answer = slot.answered.answer if slot.answered is not None else None
+        if labels and answer is not None and answer in labels:
+            slot = slot.with_label(labels[answer])
+        slots[rank] = slot
     node = replace(node, slots=tuple(slots))
     # The children open as soon as this node's own slots are filled: no barrier between nodes or
     # trees, so a forest takes the time of its depth, not of its size.
@@ -316,6 +384,15 @@ def _fill(
             for later in requests_of(node, path)
             if later.agent == agent and later.attempt > attempt
         )
+    return _opened(rules, node, episode, path)
+
+
+def _opened(
+    rules: Rules, node: Node, episode: Episode, path: Path
+) -> tuple[Node, tuple[ReplyRequest, ...]]:
+    """The node with its children, if all its slots are filled, and the requests of these."""
+    if any(slot.said is None for slot in node.slots):
+        return node, ()
     children = _branch(rules, node.slots, episode)
     opened = (
         requests_of(child, (*path, rank)) for rank, child in enumerate(children) if child.slots

@@ -4,6 +4,9 @@ A node is a position after a round.  An open node has `k` slots for each agent t
 its children open when the last of its own slots is filled.  Where m agents move at once, the
 children are either k, one for everyone's i-th reply ("joint"), or k^m, one for each way to combine
 a reply of every mover ("product").
+
+A reply that states an answer fills its slot once the answer has been checked.  Its label is that of
+the children to which it leads and of all nodes below them.
 """
 
 from collections.abc import Iterator
@@ -14,7 +17,7 @@ from typing import Literal, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from nip_fn.game.episode import Episode, Round, Utterance
+from nip_fn.game.episode import Episode, Round, Utterance, label_after
 from nip_fn.game.protocol import Status
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, fold_in
@@ -36,11 +39,17 @@ class Slot(msgspec.Struct, frozen=True, array_like=True):
     completion_tokens: int = 0
     cached_tokens: int = 0
     failed: tuple[Completion, ...] = ()  # those attempts, kept when the slot is filled
+    answered: Utterance | None = None  # a reply whose answer is being checked
 
     @property
     def awaited_attempt(self) -> int | None:
-        """The attempt that the slot waits for; None where it is filled."""
-        return self.attempts if self.said is None else None
+        """The attempt that the slot waits for; None where it is filled, or waits for a check."""
+        return self.attempts if self.said is None and self.answered is None else None
+
+    def with_label(self, label: int | None) -> "Slot":
+        """The slot filled by its answer: 1 right, 0 wrong, None if that could not be checked."""
+        assert self.answered is not None
+        return Slot(self.agent, replace(self.answered, label=label), failed=self.failed)
 
 
 # A node does not hold the game at it, which follows from the utterances on the path: every node
@@ -108,8 +117,9 @@ def episode_after(episode: Episode, *nodes: Node) -> Episode:
     """The game at the last of `nodes`, which follow one another from where `episode` is."""
     if not nodes:
         return episode
-    rounds = (*episode.rounds, *(node.utterances for node in nodes))
-    return replace(episode, rounds=rounds, status=nodes[-1].status)
+    turns = tuple(node.utterances for node in nodes)
+    label, rounds = label_after(episode.label, turns), (*episode.rounds, *turns)
+    return replace(episode, label=label, rounds=rounds, status=nodes[-1].status)
 
 
 def num_waiting_at(node: Node, path: Path) -> int:
@@ -134,6 +144,34 @@ def pending_requests(node: Node, path: Path = ()) -> Iterator[ReplyRequest]:
         yield from pending_requests(child, (*path, rank))
 
 
+def pending_checks(root: Node) -> tuple[str, ...]:
+    """The answers in a tree that wait to be checked, depth first, equal ones once."""
+    return tuple(
+        dict.fromkeys(
+            slot.answered.answer or ""
+            for node in _nodes(root)
+            for slot in node.slots
+            if slot.answered is not None
+        )
+    )
+
+
+def checked_answers(root: Node) -> dict[str, int | None]:
+    """The label of each answer in a tree that was checked; None where that failed."""
+    return {
+        slot.said.answer: slot.said.label
+        for node in _nodes(root)
+        for slot in node.slots
+        if slot.said is not None and slot.said.answer is not None
+    }
+
+
+def _nodes(node: Node) -> Iterator[Node]:
+    yield node
+    for child in node.children:
+        yield from _nodes(child)
+
+
 def requests_of(node: Node, path: Path) -> Iterator[ReplyRequest]:
     """A request for each agent that the node at `path` waits for, of its earliest attempt."""
     # The attempt is a part of each reply's key, so slots that have failed a different number of
@@ -143,7 +181,7 @@ def requests_of(node: Node, path: Path) -> Iterator[ReplyRequest]:
     for slot in node.slots:
         index = counts.get(slot.agent, 0)
         counts[slot.agent] = index + 1
-        if slot.said is None:
+        if slot.awaited_attempt is not None:
             attempts = waiting.setdefault(slot.agent, {})
             attempts.setdefault(slot.attempts, []).append(index)
     for agent, indices in waiting.items():

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import Decision
-from nip_fn.game.episode import Round, final_decision
+from nip_fn.game.episode import Round, final_decision, label_after
 from nip_fn.game.protocol import Protocol, Status
 from nip_fn.keys import Key, fold_in
 from nip_fn.trees.grow import Policy, Rules, batched, grow_many
@@ -33,6 +33,11 @@ class Rollout(NamedTuple):
     def decision(self) -> Decision | None:
         """The decision that ended the game; None if it ended otherwise."""
         return final_decision(self.status, self.rounds)
+
+    @property
+    def label(self) -> int | None:
+        """The label at the end of the game: of the answer in it, or of its datapoint."""
+        return label_after(self.datapoint.label, self.rounds)
 
     @property
     def returns(self) -> tuple[float, ...]:

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from nip_fn.game.datapoint import Datapoint
-from nip_fn.game.episode import Episode, Round, Utterance, reset
+from nip_fn.game.episode import Episode, Round, Utterance, label_after, reset
 from nip_fn.game.protocol import Status
 from nip_fn.keys import Key
 from nip_fn.trees.node import GameTree, Node, Path, replies_of
@@ -34,7 +34,8 @@ class Tree(NamedTuple):
     key: of the game, as `reset` takes it.
     parent_N: `[N]` the index of each node's parent, `NO_PARENT` for the root.
     depth_N: `[N]` the number of rounds played there.
-    acted_NA: `[N, A]` true if words of the agent led to the node.
+    acted_NA: `[N, A]` true if words of the agent led to the node that can be compared with others:
+        not an answer that could not be checked.
     reply_NA: `[N, A]` which of the agent's replies at the parent led there, `NO_REPLY` if none did;
         siblings with the same number share that reply.
     usable_NA: `[N, A]` true if they were a message or a decision, not an invalid reply.
@@ -183,7 +184,10 @@ def flatten(game: GameTree) -> Tree:
         for agent, number in numbers[index].items():
             reply[row + agent] = number
         for utterance in node.utterances:
-            acted[row + utterance.agent] = bool(utterance.raw.strip())
+            # An answer that could not be checked is neither better nor worse than another.
+            acted[row + utterance.agent] = bool(
+                utterance.raw.strip() and not utterance.is_unchecked
+            )
             usable[row + utterance.agent] = utterance.error is None
     shape = len(nodes), num_agents
     rewards = [reward for node in nodes for reward in node.reward]
@@ -240,7 +244,17 @@ def episode_at(tree: Tree, node: int, datapoint: Datapoint) -> Episode:
     """The game at a node of a tree about `datapoint`."""
     turns = tuple(tree.utterances_N[inner] for inner in line_to(tree, node))
     start = reset(datapoint, tree.key)
-    return Episode(start.key, start.label, start.stance, turns, tree.status_N[node])
+    label = label_after(start.label, turns)
+    return Episode(start.key, label, start.stance, turns, tree.status_N[node])
+
+
+def label_at(tree: Tree, node: int, datapoint: Datapoint) -> int | None:
+    """The label at a node of a tree about `datapoint`: of the last answer on the way, or of that.
+
+    None before an answer is written, and of one that could not be checked.
+    """
+    turns = (tree.utterances_N[inner] for inner in line_to(tree, node))
+    return label_after(datapoint.label, turns)
 
 
 def replies_in(tree: Tree) -> Iterator[tuple[int, Utterance]]:

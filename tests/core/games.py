@@ -20,6 +20,7 @@ from nip_fn import __version__
 from nip_fn.config.codec import from_dict, merge
 from nip_fn.game.datapoint import Datapoint, Split, make_datapoint
 from nip_fn.game.decision import SPECTRA
+from nip_fn.game.protocol import has_answers
 from nip_fn.game.reply import Completion, FinishReason
 from nip_fn.keys import Key, fold_in, randint, uniform
 from nip_fn.params.run import HyperParameters
@@ -28,6 +29,8 @@ from nip_fn.run import checkpoint
 from nip_fn.run.digest import digest
 from nip_fn.run.events import (
     BatchFetched,
+    CheckAnswer,
+    Checked,
     CreateJob,
     DatasetInfo,
     Effect,
@@ -63,11 +66,18 @@ def _datapoints(split: Split, num: int) -> tuple[Datapoint, ...]:
     )
 
 
+def _to_answer(point: Datapoint) -> Datapoint:
+    """The same question, whose answer is to be written; "1" is right, and "2" cannot be checked."""
+    return make_datapoint(point.problem_id, point.question, "", None, reference=point.id)
+
+
 DATA: dict[Split, tuple[Datapoint, ...]] = {
     "train": _datapoints("train", 7),
     "validation": _datapoints("validation", 2),
     "test": _datapoints("test", 3),
 }
+TO_ANSWER = {split: tuple(map(_to_answer, points)) for split, points in DATA.items()}
+LABELS: dict[str, int | None] = {"0": 0, "1": 1, "2": None}
 DATASET = DatasetInfo("games", "00", *(len(DATA[s]) for s in ("train", "validation", "test")))
 
 
@@ -109,8 +119,18 @@ MANY_PAIRS: dict[str, Any] = {
 RETRIES = {"agents": {"_default": {"num_invalid_generation_retries": 2}}}
 BUSY = Setup(make_params(MANY_PAIRS, RETRIES), decision_rate=0.5)
 
+# The prover writes the answer, "0", "1" or "2", so that many are equal.
+WRITTEN: dict[str, Any] = {"protocol_common": {"answers": "written"}}
+ANSWERING = Setup(
+    make_params(MANY_PAIRS, RETRIES, WRITTEN, {"malt": {"num_responses_per_timestep": 2}}),
+    decision_rate=0.5,
+)
+
 # Rounds and branching of which the fullest tree has 63 nodes.
 SHAPES = [(2, 3), (1, 1), (1, 2), (1, 6), (2, 2), (2, 4), (2, 5), (3, 2), (3, 3)]
+
+# Those with a prover that always argues for acceptance, unless sides are drawn.
+STAND_BY = ["nip", "adp", "debate", "merlin_arthur", "mnip"]
 
 # The protocols whose length can be set, more often than the others.
 LONG = ["nip", "debate", "mnip"]
@@ -178,6 +198,7 @@ def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
     names = agent_names(protocol)
     verifier_first = draw(st.booleans())
     branching, length = _length(draw, protocol, verifier_first)
+    written = protocol in STAND_BY and branching < 3 and draw(st.booleans())
     reward = st.sampled_from([-1.0, -0.5, 0.0, 0.25, 1.0, 2.0])
     shared: dict[str, Any] = {"shared_model_group": "all"} if draw(st.booleans()) else {}
     frozen = [draw(st.integers(0, 3)) == 3 for _ in names]
@@ -230,7 +251,8 @@ def _tables(draw: st.DrawFn, protocols: list[str]) -> dict[str, Any]:
         },
         "protocol_common": {
             "verifier_first": verifier_first,
-            "randomize_prover_stance": draw(st.booleans()),
+            "answers": "written" if written else "given",
+            "randomize_prover_stance": draw(st.booleans()) and not written,
             "prover_invalid_response_penalty": draw(st.none() | reward),
             "prover_reward": draw(reward),
             "verifier_reward": draw(reward),
@@ -313,6 +335,8 @@ def reply(asked: Request, key: Key, setup: Setup) -> Completion:
     start = "Question for Expert:" if asked.is_verifier else "Answer:"
     parts = enumerate(asked.headers or (start,))
     text: str | None = "\n".join(f"{header} {word} #{place}" for place, header in parts)
+    if asked.answers:
+        text = f"{text}\n**Final answer:** {randint(fold_in(key, 'answer'), 8) % 3}"
     if asked.decisions and decides:
         decision = asked.decisions[randint(fold_in(key, "decision"), len(asked.decisions))]
         text = f"I have seen {word}.\n**Decision:** {decision.capitalize()}."
@@ -343,7 +367,8 @@ def perform(setup: Setup, state: RunState, effect: Effect) -> Event:
     """What comes back from the world for an effect that asks for one thing."""
     match effect:
         case FetchBatch(split, indices):
-            return BatchFetched(tuple(DATA[split][index] for index in indices))
+            data = TO_ANSWER if has_answers(state.protocol) else DATA
+            return BatchFetched(tuple(data[split][index] for index in indices))
         case SampleReplies(tree, ask):
             asked = request(state, effect)
             if asked.script is None:
@@ -351,6 +376,8 @@ def perform(setup: Setup, state: RunState, effect: Effect) -> Event:
             else:
                 (completion,) = scripted_completions(state.resolved, asked)
             return Replied(tree, ask.path, ask.agent, ask.indices[0], ask.attempt, completion)
+        case CheckAnswer(tree, answer):
+            return Checked(tree, answer, LABELS.get(answer, 0), "" if answer != "2" else "no")
         case EndStage(iteration, stage):
             return StageEnded(iteration, stage, digest(state), 0.5)
         case CreateJob(job):

@@ -17,6 +17,7 @@ from nip_fn.run.checkpoint import MAGIC, Recording
 from nip_fn.run.events import (
     FORMAT,
     BatchFetched,
+    Checked,
     DatasetInfo,
     Event,
     Extended,
@@ -59,6 +60,7 @@ EVENTS: dict[type, st.SearchStrategy[Event]] = {
     ),
     BatchFetched: st.builds(BatchFetched, st.lists(DATAPOINTS, max_size=3).map(tuple)),
     Replied: st.builds(Replied, NATURAL, PATHS, NATURAL, NATURAL, NATURAL, COMPLETIONS, SIBLINGS),
+    Checked: st.builds(Checked, NATURAL, TEXT, st.none() | st.integers(0, 1), TEXT),
     StageEnded: st.builds(StageEnded, NATURAL, TEXT, TEXT, NUMBER),
     JobCreated: st.builds(JobCreated, TEXT, TEXT),
     JobFinished: st.builds(JobFinished, TEXT, st.none() | TEXT, REPORTS, SCORES, TEXT),

@@ -51,7 +51,8 @@ def of(labels: list[int], *verdicts: list[int], **fields: Any) -> Judged:
         **fields,
     }
     ids = tuple(f"p{place}" for place in range(len(labels)))
-    return Judged(ids, np.array(labels), verdict_PG, **given)
+    label_PG = np.broadcast_to(np.array(labels)[:, None], verdict_PG.shape)
+    return Judged(ids, label_PG, verdict_PG, **given)
 
 
 def drawn(seed: int, games: int = 4, num: int = 12) -> Judged:
@@ -152,7 +153,7 @@ def test_auroc_of_four_datapoints() -> None:
 @given(seeds)
 def test_auroc_of_the_mirror_image_is_the_rest(seed: int) -> None:
     one = drawn(seed)
-    mirrored = one._replace(label_P=1 - one.label_P)
+    mirrored = one._replace(label_PG=1 - one.label_PG)
     found, other = auroc(one), auroc(mirrored)
     assert found is not None
     assert other is not None

@@ -26,6 +26,7 @@ from nip_fn.run import checkpoint
 from nip_fn.run.digest import _changed, digest
 from nip_fn.run.events import (
     BatchFetched,
+    Checked,
     Effect,
     Event,
     FetchBatch,
@@ -47,11 +48,13 @@ from nip_fn.training.rows import MIN_EXAMPLES
 from nip_fn.trees.tree import flatten
 
 from .games import (
+    ANSWERING,
     BUSY,
     DATA,
     DATASET,
     MANY_PAIRS,
     RETRIES,
+    WRITTEN,
     Moment,
     Order,
     Play,
@@ -171,12 +174,16 @@ def test_the_digest_covers_every_fact_and_no_metric() -> None:
         with_child(utterances=(replace(said, cached_tokens=10**6),)),
         with_child(utterances=(replace(said, tokens=SampledTokens.of([1])),)),
         with_child(utterances=(replace(said, tokens=SampledTokens.of([1, 2])),)),
+        with_child(utterances=(replace(said, answer="1"),)),
+        with_child(utterances=(replace(said, answer="1", label=1),)),
+        with_child(utterances=(replace(said, answer="1", label=0),)),
         with_child(reward=(9.0, 9.0)),
         with_child(status="aborted"),
         with_child(children=(game.root,)),
         with_stage(selection=grown.selection._replace(pairs=pairs[1:])),
         with_stage(datapoints=grown.datapoints[::-1]),
         with_stage(datapoints=(replace(point, question="other"), *grown.datapoints[1:])),
+        with_stage(datapoints=(replace(point, reference="other"), *grown.datapoints[1:])),
         with_stage(forest=grown.forest.replaced({0: replace(game, datapoint_index=3)})),
         replace(sampled, past="other"),
         replace(sampled, iteration=9),
@@ -289,14 +296,19 @@ def billed_run(
     return tuple(events), state
 
 
-def test_a_run_cut_at_any_byte_ends_as_if_it_had_not_been_down_to_the_tokens_that_it_paid() -> None:
+@pytest.mark.parametrize("setup", [BUSY, ANSWERING], ids=["given", "written"])
+def test_a_run_cut_at_any_byte_ends_as_if_it_had_not_been_down_to_the_tokens_that_it_paid(
+    setup: Setup,
+) -> None:
     """Siblings share requests as they would have, and a request is recorded whole or not at all."""
     table = {
         "rl": {"num_iterations": 1, "rollouts_per_iteration": 2},
         "malt": {"num_responses_per_timestep": 5},
         "text_rl": {"test_scheme": "none"},
     }
-    setup = BUSY._replace(params=make_params(MANY_PAIRS, RETRIES, table), invalid_rate=0.1)
+    rules = WRITTEN if setup is ANSWERING else {}
+    params = make_params(MANY_PAIRS, RETRIES, rules, table)
+    setup = setup._replace(params=params, invalid_rate=0.1)
     start = RunStarted(setup.params, DATASET, __version__)
     state, effects = step(EMPTY, start)
     events, whole = billed_run(setup, state, effects, shuffled(1))
@@ -419,10 +431,12 @@ def test_one_changed_reply_is_a_fault_of_its_stage(stage: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [RunStarted, BatchFetched, Replied, StageEnded, JobFinished, Published]
+    "kind", [RunStarted, BatchFetched, Replied, Checked, StageEnded, JobFinished, Published]
 )
 def test_an_event_told_twice_is_refused(kind: type) -> None:
-    for moment in play(BUSY):
+    moments = play(ANSWERING if kind is Checked else BUSY)
+    assert any(isinstance(moment.event, kind) for moment in moments)
+    for moment in moments:
         if isinstance(moment.event, kind):
             with pytest.raises(ValueError, match=r".+"):
                 step(moment.state, moment.event)

@@ -23,6 +23,7 @@ from msgspec.structs import replace
 
 from nip_fn.config.groups import is_due
 from nip_fn.config.trainers import replacement_of
+from nip_fn.game.answer import MARKER
 from nip_fn.game.protocol import Move, Protocol
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, key
@@ -39,8 +40,8 @@ from nip_fn.training.groups import Adapter, Group, group_of
 from nip_fn.training.rows import MIN_EXAMPLES
 from nip_fn.training.tokens import CHARACTERS_A_TOKEN, estimated_prompt
 from nip_fn.training.trainer import SampleBatch, trained_agents
-from nip_fn.trees.grow import Turn, insert, new_tree
-from nip_fn.trees.node import ReplyArrival, node_at, pending_requests
+from nip_fn.trees.grow import Turn, insert, insert_label, new_tree
+from nip_fn.trees.node import ReplyArrival, node_at, pending_checks, pending_requests
 from nip_fn.trees.size import levels
 from nip_fn_adapters.costs.prices import Tokens
 
@@ -257,6 +258,8 @@ def decision_points(
                 request.path, request.agent, 0, 0, _filler(state.protocol, move, tokens)
             )
             root, _ = insert(single, root, start, reply)
+        for answer in pending_checks(root):
+            root, _ = insert_label(single, root, start, answer, 1)
 
 
 def _filler(protocol: Protocol, move: Move, tokens: int) -> Completion:
@@ -264,6 +267,7 @@ def _filler(protocol: Protocol, move: Move, tokens: int) -> Completion:
     headers = protocol.headers(move) or ("",)
     words = "x" * (CHARACTERS_A_TOKEN * tokens // len(headers))
     text = "\n".join(f"{header} {words}".strip() for header in headers)
+    text = f"{text}\n{MARKER} x" if move.answers else text
     return Completion(text, "stop", "", completion_tokens=tokens)
 
 

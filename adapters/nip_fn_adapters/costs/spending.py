@@ -168,7 +168,7 @@ def _used(node: Node) -> Iterator[tuple[int, Tokens]]:
     for slot in node.slots:
         # Replies that could not be used were paid for as well, and are summed up in the same
         # fields.
-        counted = slot.said or slot
+        counted = slot.said or slot.answered or slot
         yield (
             slot.agent,
             Tokens(counted.prompt_tokens, counted.cached_tokens, counted.completion_tokens),

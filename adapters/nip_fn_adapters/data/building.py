@@ -42,23 +42,31 @@ CREATE TABLE facts (name TEXT PRIMARY KEY, value BLOB);
 """
 
 # Positions from 0: by rank, labels in turn as long as both last, so that the first N are balanced
-# whatever N.  The surplus of one label comes after them, or gets none.
+# whatever N.  The surplus of one label comes after them, or gets none.  Rows without a label, which
+# are all or none of a data set, stand in the order of their ranks.
 _IN_TURN = """
 UPDATE points SET position = iif(number < least, 2 * number + label, least + number) FROM (
     SELECT place, ROW_NUMBER() OVER (PARTITION BY label ORDER BY rank) - 1 AS number
     FROM points WHERE split = :split
 ) AS numbered, (
-    SELECT MIN(SUM(label = 0), SUM(label = 1)) AS least FROM points WHERE split = :split
-) WHERE points.place = numbered.place AND (number < least OR NOT :balance)
+    SELECT COALESCE(MIN(SUM(label = 0), SUM(label = 1)), 0) AS least
+    FROM points WHERE split = :split
+) WHERE points.place = numbered.place AND (number < least OR NOT :balance OR label IS NULL)
 """
 
 
 class Balance(msgspec.Struct, frozen=True):
-    """The numbers of right and buggy solutions of a split."""
+    """The numbers of right and buggy solutions of a split, and of problems without any."""
 
     split: Split
     right: int
     buggy: int
+    unlabelled: int = 0
+
+    @property
+    def size(self) -> int:
+        """The number of all datapoints."""
+        return self.right + self.buggy + self.unlabelled
 
 
 # Why a row that can be read is in no split.
@@ -77,6 +85,7 @@ class LeftOut(msgspec.Struct, frozen=True):
     why: Reason
     right: int
     buggy: int
+    unlabelled: int = 0
 
 
 class Report(msgspec.Struct, frozen=True):
@@ -114,6 +123,11 @@ def build(
             counted = ", ".join(f"{count} {outcome}" for outcome, count in rows.counts.items())
             problem = f"none of its rows can be used ({counted or 'it has none'})"
             return Failure(Problem(problem, source.name))
+        labels = _labels(db, "TRUE")
+        if None in labels and len(labels) > 1:
+            problem = "some of its rows have a label and some have none"
+            remedy = "split it into two data sets: of solutions, and of answers to be written"
+            return Failure(Problem(problem, source.name, remedy))
         solution_kind = options.kind or source.kind or data_kind(rows.evidence)
         # Read as the keys of programs, before all rows told what they are.
         keys = rows.keys if solution_kind == "code" else [key.without_code() for key in rows.keys]
@@ -126,7 +140,11 @@ def build(
             balance=_balance(db),
             rows=rows.counts.total(),
             bad=rows.counts["bad"],
-            left_out=tuple(LeftOut(why, out[why][1], out[why][0]) for why in REASONS if out[why]),
+            left_out=tuple(
+                LeftOut(why, out[why][1], out[why][0], out[why][None])
+                for why in REASONS
+                if out[why]
+            ),
             unused=source.unused,
             views=tuple(sorted(rows.views)),
             kind=solution_kind,
@@ -144,7 +162,7 @@ class _Rows(NamedTuple):
     keys: list[LeakKeys]  # of those that are kept, by place
     counts: Counter[str]  # rows by what became of them
     views: set[tuple[str, ...]]  # sets of roles or agents that rows have views of
-    left_out: defaultdict[Reason, Counter[int]]  # by label
+    left_out: defaultdict[Reason, Counter[int | None]]  # by label
     bad: list[Problem]  # the first bad rows
     evidence: Counter[Evidence]  # of the kind of the solutions
 
@@ -239,17 +257,18 @@ def _chosen(marks: list[LeakKeys], options: DatasetParameters) -> tuple[Split | 
     return tuple("test" if mark.wanted in hints else None for mark in marks)
 
 
-def _labels(db: sqlite3.Connection, condition: str) -> Counter[int]:
+def _labels(db: sqlite3.Connection, condition: str) -> Counter[int | None]:
     """The number of rows by label among those that satisfy an SQL condition."""
     query = f"SELECT label, COUNT(*) FROM points WHERE {condition} GROUP BY label"
     return Counter(dict(db.execute(query)))
 
 
 def _balance(db: sqlite3.Connection) -> tuple[Balance, ...]:
-    query = "SELECT SUM(label), SUM(1 - label) FROM points WHERE split = ? AND position NOT NULL"
-    counts = ((split, *db.execute(query, (split,)).fetchone()) for split in SPLITS)
+    labels = {split: _labels(db, f"split = '{split}' AND position NOT NULL") for split in SPLITS}
     return tuple(
-        Balance(split, right, buggy) for split, right, buggy in counts if right is not None
+        Balance(split, counts[1], counts[0], counts[None])
+        for split, counts in labels.items()
+        if counts
     )
 
 

@@ -86,7 +86,7 @@ def _with_label(data: Data, label: int) -> Data:
         test_size=len(places["test"]),
     )
     balance = tuple(
-        replace(counts, right=counts.right * label, buggy=counts.buggy * (1 - label))
+        Balance(counts.split, counts.right * label, counts.buggy * (1 - label))
         for counts in data.report.balance
     )
 
@@ -133,6 +133,7 @@ def _in_turn(dataset: Dataset) -> Dataset:
         zeros, ones = ([point for point in points if point.label == label] for label in (0, 1))
         yield from chain(*zip(zeros, ones, strict=False))
         yield from max(zeros, ones, key=len)[min(len(zeros), len(ones)) :]
+        yield from (point for point in points if point.label is None)
 
     return _mapped(dataset, mixed)
 
@@ -282,11 +283,11 @@ def in_memory(dataset: Dataset) -> Data:
             for point in points[split]:
                 yield PlacedSolution(split, point.id, _labelled(point))
 
-    right = {split: sum(point.label for point in points[split]) for split in SPLITS}
+    labels = {split: Counter(point.label for point in points[split]) for split in SPLITS}
     balance = tuple(
-        Balance(split, right[split], len(points[split]) - right[split])
-        for split in SPLITS
-        if points[split]
+        Balance(split, counts[1], counts[0], counts[None])
+        for split, counts in labels.items()
+        if counts
     )
     views = {tuple(sorted(dict(point.views))) for point in everything} or {()}
     report = Report(
@@ -309,4 +310,5 @@ def _labelled(point: Datapoint) -> LabelledSolution:
         stance=point.stance,
         views=point.views,
         kind=point.kind,
+        reference=point.reference,
     )

@@ -154,7 +154,7 @@ def _source(
     if benchmark is None and not _is_own(columns):
         needed = (
             f"the columns {', '.join(REQUIRED)} (or those of a benchmark; with views or "
-            f"{VIEW}ROLE a solution may be left out)"
+            f"{VIEW}ROLE a solution may be left out, with reference or tests solution and label)"
         )
         has = ", ".join(map(abbreviated, columns[:MOST_SHOWN])) or "none"
         return Failure(Problem(f"needs {needed}, but has {has}"))
@@ -191,7 +191,10 @@ _ReadSolutions = Callable[[str, Mapping[str, Any]], Result[tuple[LabelledSolutio
 def _is_own(columns: Collection[str]) -> bool:
     """True if these are the columns of a user's own file."""
     viewed = any(column == "views" or column.startswith(VIEW) for column in columns)
-    return set(REQUIRED) - ({"solution"} if viewed else set()) <= set(columns)
+    is_checked = "reference" in columns or "tests" in columns
+    needed = set(REQUIRED) - ({"solution"} if viewed else set())
+    needed -= {"solution", "label"} if is_checked else set()
+    return needed <= set(columns)
 
 
 def _reader(benchmark: Benchmark | None, choice: CodeValidationParameters) -> _ReadSolutions:

@@ -5,6 +5,8 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from msgspec.structs import replace
+
 from nip_fn.export.transcripts import transcript
 from nip_fn.game.decision import ACCEPT
 from nip_fn.metrics.exploits import best_of, largest, share_by_datapoint, success
@@ -139,7 +141,9 @@ def rows_of(
             accepted: dict[int, list[tuple[str, float]]] = {}
             for index, tree in enumerate(stage.batch.trees):
                 point = stage.datapoint(index)
-                if is_attacked(protocol, case.attackers, point, tree.key):
+                if point.label is not None and is_attacked(
+                    protocol, case.attackers, point, tree.key
+                ):
                     won = best_of(tree, point, protocol, case.attackers, n)
                     share = won if aim(protocol, case.attackers, point) == ACCEPT else 1 - won
                     accepted.setdefault(point.label, []).append((point.id, share))
@@ -153,11 +157,14 @@ def rows_of(
     shares: dict[int, list[tuple[str, float]]] = {}
     attacked: dict[int, list[tuple[str, float]]] = {}
     for game in stage.games():
-        point = game.datapoint
+        point, label = game.datapoint, game.label
+        if label is None:  # an answer that could not be checked
+            continue
+        labelled = replace(point, label=label)
         point_share = (point.id, float(verdict(game) == ACCEPT))
-        shares.setdefault(point.label, []).append(point_share)
-        if any(is_attacked(protocol, side, point, game.key) for side in attackers):
-            attacked.setdefault(point.label, []).append(point_share)
+        shares.setdefault(label, []).append(point_share)
+        if any(is_attacked(protocol, side, labelled, game.key) for side in attackers):
+            attacked.setdefault(label, []).append(point_share)
     # Whoever is asked how often the run's own provers convince means all of their games.
     shown = {**shares, **attacked} if case.attackers else shares
     labels = frozenset(attacked)

@@ -1,11 +1,12 @@
 """Data sets that runs are about to use: opened, checked, and described in a line."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain
 
 from nip_fn.code.solutions import SAVE_AS_UTF_8
-from nip_fn.config.data_checks import class_problems, view_problems
+from nip_fn.config.data_checks import class_problems, label_problems, view_problems
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Kind, Split
 from nip_fn.params.run import HyperParameters
@@ -34,10 +35,11 @@ def describe(data: Data, params: HyperParameters) -> str:
 
 
 def _describe_split(whole: Balance, part: Balance) -> str:
-    size, used = whole.right + whole.buggy, part.right + part.buggy
+    size, used = whole.size, part.size
     count = f"{size:,}" if used == size else f"{used:,} of {size:,}"
     few = "; few" if used == size < FEW and whole.split != "train" else ""
-    return f"{count} {whole.split} ({part.right / used:.0%} right{few})"
+    right = "answers to be written" if part.unlabelled else f"{part.right / used:.0%} right"
+    return f"{count} {whole.split} ({right}{few})"
 
 
 @lru_cache(maxsize=1)  # a run that begins checks its data, and then describes them
@@ -51,10 +53,10 @@ def chosen(data: Data, params: HyperParameters) -> tuple[Balance, ...]:
 
     def limited(whole: Balance) -> Balance:
         limit = limits.get(whole.split)
-        if limit is None or limit >= whole.right + whole.buggy:
+        if limit is None or limit >= whole.size:
             return whole
-        right = sum(point.label for point in data.source(whole.split, range(limit)))
-        return Balance(whole.split, right, limit - right)
+        labels = Counter(point.label for point in data.source(whole.split, range(limit)))
+        return Balance(whole.split, labels[1], labels[0], labels[None])
 
     return tuple(map(limited, data.report.balance))
 
@@ -86,8 +88,12 @@ def suitable_data(params: HyperParameters, watch: Watch = NOBODY, data: Data | N
     one_class = [] if data else list(class_problems(params, used, limited))
     # Whoever trains nothing may well test on one class alone: on bugs, on a single row.
     refused = class_problems(params, whole) if params.rl.num_iterations and data is None else ()
-    viewed = view_problems(params, opened.report.views, solved=opened.report.solved)
-    problems = data_problems(params, opened.info), viewed
+    is_labelled = not any(balance.unlabelled for balance in opened.report.balance)
+    problems = (
+        data_problems(params, opened.info),
+        view_problems(params, opened.report.views, solved=opened.report.solved),
+        label_problems(params, is_labelled=is_labelled),
+    )
     for problem in chain(*problems, refused):
         refuse(problem)
     for problem in one_class:
@@ -104,8 +110,9 @@ def left_out(data: Data) -> Iterator[str]:
     if data.report.bad:
         yield f"left out {_rows(data.report.bad)}"
     for rows in data.report.left_out:
-        count = f"{rows.right + rows.buggy:,} {_plural('row', rows.right + rows.buggy)}"
-        yield f"left out {count} ({rows.right:,} right, {rows.buggy:,} buggy) {REASONS[rows.why]}"
+        size = rows.right + rows.buggy + rows.unlabelled
+        labels = "" if rows.unlabelled else f" ({rows.right:,} right, {rows.buggy:,} buggy)"
+        yield f"left out {size:,} {_plural('row', size)}{labels} {REASONS[rows.why]}"
 
 
 def _problem_of(bad: Problem | BadRows, most_shown: int) -> Problem:

@@ -18,6 +18,7 @@ from nip_fn.run.events import Event, Extended, RunStarted, StageEnded
 from nip_fn.run.ports import World
 from nip_fn.run.state import RunState
 from nip_fn.run.step import step
+from nip_fn_adapters.checking import answer_checker
 from nip_fn_adapters.costs.note import keep_prices
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.durable import replace_file
@@ -158,6 +159,7 @@ def _interpreted(
         store=session.store,
         tracker=JsonLines(folder, session.params, session.state, money.prices),
         drain=models.drain,
+        checker=answer_checker(session.params, session.data),
     )
     showing = watch.display(session.state, lambda: str(running_cost), folder)
     with rare_collections(), showing as display:

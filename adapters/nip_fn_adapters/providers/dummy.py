@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from returns.result import Result, Success
 
 from nip_fn.errors import Problem
+from nip_fn.game.answer import MARKER
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, fold_in, randint, seed_of, uniform
 from nip_fn.params.run import DummyParameters
@@ -45,6 +46,7 @@ def _reply(request: Request, key: Key, rates: DummyParameters) -> Completion:
         start = "Question for Expert:" if request.is_verifier else "Answer:"
         headers = enumerate(request.headers or (start,))
         text = "\n".join(f"{header} {_letters(key, index)}" for index, header in headers)
+        text = f"{text}\n{MARKER} {_answer(request, key)}" if request.answers else text
     return Completion(
         text=text,
         finish_reason="stop",
@@ -52,6 +54,13 @@ def _reply(request: Request, key: Key, rates: DummyParameters) -> Completion:
         prompt_tokens=sum(len(message.content.split()) for message in request.chat),
         completion_tokens=len(text.split()),
     )
+
+
+def _answer(request: Request, key: Key) -> str:
+    """The right answer in half of all cases, and letters in the others."""
+    is_right = request.datapoint is not None and uniform(fold_in(key, "right")) < 0.5
+    right = request.datapoint.reference if is_right and request.datapoint else ""
+    return right or _letters(key, 0)[:3]
 
 
 def _letters(key: Key, index: int) -> str:

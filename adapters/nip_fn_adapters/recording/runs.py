@@ -61,9 +61,9 @@ class RecordedGame(NamedTuple):
 
     @property
     def is_wrong(self) -> bool:
-        """True if the game was decided, and not as its datapoint's label says."""
+        """True if the game was decided, and not as its label says."""
         decision = self.rollout.decision
-        return decision is not None and decision.discrete != self.rollout.datapoint.label
+        return decision is not None and decision.discrete != self.rollout.label
 
 
 class WrongVerdicts(NamedTuple):
@@ -256,7 +256,7 @@ class Run:
         names = [agent.name for agent in self.protocol.agents]
         return {
             **_place(game),
-            "label": rollout.datapoint.label,
+            "label": rollout.label,
             "decision": decision and decision.discrete,
             "confidence": decision and decision.continuous,
             "correct": None if decision is None else not game.is_wrong,

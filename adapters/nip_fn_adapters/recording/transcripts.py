@@ -7,7 +7,7 @@ from typing import Any
 import yaml
 
 from nip_fn.export.transcripts import transcript
-from nip_fn.run.events import Event, Replied
+from nip_fn.run.events import Checked, Event, Replied
 from nip_fn.run.stages import Growing
 from nip_fn.run.state import RunState, sample_batch
 from nip_fn.trees.rollouts import leaf_games
@@ -28,7 +28,11 @@ class TranscriptFiles:
         # Once a stage, when its trees are whole: a file for each reply would be written a thousand
         # times, and one that grows would be torn by a crash.
         stage = state.stage
-        if not isinstance(event, Replied) or not isinstance(stage, Growing) or stage.num_waiting:
+        if (
+            not isinstance(event, Replied | Checked)
+            or not isinstance(stage, Growing)
+            or stage.num_waiting
+        ):
             return
         batch = sample_batch(state, stage)
         records = [

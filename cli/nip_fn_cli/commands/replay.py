@@ -11,7 +11,7 @@ import typer
 from nip_fn.config.codec import differences, params_hash, to_dict
 from nip_fn.errors import Problem
 from nip_fn.export.transcripts import chat_before, transcript, words
-from nip_fn.export.views import end_of
+from nip_fn.export.views import end_of, label_word
 from nip_fn.game.chat import Chat
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.digest import digest
@@ -19,7 +19,7 @@ from nip_fn.run.replay import AnnotatedTree, Replayed, StageForest, annotate, re
 from nip_fn.select.pairs import Pairs
 from nip_fn.training.trainer import Selection
 from nip_fn.trees.rollouts import Rollout, leaf_games
-from nip_fn.trees.tree import ROOT
+from nip_fn.trees.tree import ROOT, label_at
 from nip_fn_adapters import extensions
 from nip_fn_adapters.costs.note import read_unrecorded
 from nip_fn_adapters.experiments.budgets import Money, lost_line, money_of_run
@@ -280,7 +280,7 @@ def _about(grown: StageForest, index: int) -> dict[str, Any]:
         "datapoint": point.id,
         "iteration": grown.iteration,
         "stage": grown.stage,
-        "label": "right" if point.label else "buggy",
+        "label": label_word(point, point.label),
         "question": point.question,
         "solution": point.solution,
         **({"views": dict(point.views)} if point.views else {}),
@@ -297,7 +297,8 @@ def _nested(
         (utterance.decision for utterance in utterances if utterance.decision is not None), None
     )
     decided = decision if status == "decided" else None
-    outcome = end_of(status, decided, grown.datapoint(index).label)[1]
+    label = label_at(tree, node, grown.datapoint(index))
+    outcome = end_of(status, decided, label)[1]
     return {
         "node": node,
         "said": words(params, utterances),

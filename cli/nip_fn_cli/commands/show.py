@@ -11,6 +11,7 @@ from nip_fn.config.codec import ABSENT, unusual
 from nip_fn.config.unused import reason_unused
 from nip_fn.errors import Problem
 from nip_fn.export.games import FAILURES
+from nip_fn.export.views import label_word
 from nip_fn.game.decision import ACCEPT, NEITHER, REJECT
 from nip_fn.metrics.stage import verdict
 from nip_fn.params.agent import max_tokens
@@ -186,7 +187,7 @@ def _record(run: Run, game: RecordedGame) -> dict[str, Any]:
         "iteration": game.stage.iteration,
         "stage": game.stage.stage,
         "datapoint": rollout.datapoint.id,
-        "label": "right" if rollout.datapoint.label else "buggy",
+        "label": label_word(rollout.datapoint, rollout.label),
         "verdict": VERDICTS.get(verdict(rollout), "none"),
         "end": rollout.status,
         "cut": [

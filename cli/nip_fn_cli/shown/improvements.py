@@ -39,12 +39,12 @@ def _improved_game(
     ]
     # A false claim that is found out says more than a true one that is believed, and a long game
     # more than a short one.
-    better.sort(key=lambda games: (games[0].datapoint.label, -len(games[1].rounds)))
+    better.sort(key=lambda games: (games[0].label or 0, -len(games[1].rounds)))
     if not better:
         return ()
     before, after = better[0]
     views = "\n".join(f"{role} is shown\n{_indented(view)}" for role, view in after.datapoint.views)
-    truth = "true" if after.datapoint.label else "false"
+    truth = "true" if after.label else "false"
     return (
         f"\nThe same problem before and after; the claim is {truth}.\n\n{views}",
         f"\nbefore\n{_indented(_words(before, names))}",

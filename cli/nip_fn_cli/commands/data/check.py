@@ -47,7 +47,7 @@ def check_command(
         faults += 1
         print(line)
     for split in statistics(data.solutions(), len):
-        if not split.right or not split.buggy:
+        if bool(split.right) != bool(split.buggy):
             faults += 1
             print(f"{split.split}: all {split.datapoints:,} solutions have the same label")
     for line in left_out(data):

@@ -74,12 +74,15 @@ def _print_statistics(splits: Iterable[SplitStatistics], views: tuple[str, ...],
     titles = ("datapoints", "problems", "right", "buggy", "with tests", "difficulties")
     rows = []
     for split in splits:
-        share = split.right / split.datapoints
+        share, buggy = split.right / split.datapoints, split.buggy / split.datapoints
         texts_of = [dict(split.views).get(name, NO_TEXT) for name in views] or [split.solution]
         spread = (
             f"{x.median:,.0f} / {x.most:,.0f} / {x.longest:,}" for x in (split.question, *texts_of)
         )
-        shares = f"{split.right:,} ({share:.0%})", f"{split.buggy:,} ({1 - share:.0%})"
+        shares = (
+            f"{split.right:,} ({share:.0%})",
+            f"{split.buggy:,} ({buggy:.0%})",
+        )
         difficulties = ", ".join(f"{name} {count:,}" for name, count in split.difficulties)
         counts = f"{split.datapoints:,}", f"{split.problems:,}", *shares, f"{split.with_tests:,}"
         rows.append((split.split, *counts, difficulties, *spread))
