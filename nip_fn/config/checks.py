@@ -437,10 +437,19 @@ def _hosted_problems(params: HyperParameters, agent: AgentParameters) -> Iterato
         )
 
 
+# Games that are as long as others.
+_LENGTHS = {
+    "consultancy": "nip",
+    "open_consultancy": "nip",
+    "open_debate": "debate",
+    "symmetric_debate": "debate",
+}
+
+
 def _turn_problems(params: HyperParameters) -> Iterator[Problem]:
     """Problems with games in which the verifier has no turn, or none in which it may decide."""
     protocol = protocol_of(params)
-    section = "nip_protocol" if protocol.name == "consultancy" else f"{protocol.name}_protocol"
+    section = f"{_LENGTHS.get(protocol.name, protocol.name)}_protocol"
     # A protocol of the user's own has no section; its own rules are at fault.
     is_custom = not hasattr(params, section)
     # Under one key: a built-in schedule draws who else speaks, never when the verifier does, and

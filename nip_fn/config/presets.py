@@ -13,7 +13,7 @@ from nip_fn.config.codec import merge, spread
 from nip_fn.errors import Problem
 from nip_fn.params.agent import AgentParameters, is_scripted
 from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
-from nip_fn.protocols.registry import PROTOCOLS, agent_names
+from nip_fn.protocols.registry import PROTOCOLS, agent_names, protocol_of
 
 # The model of agents that name none, where no embedded model plays the data set.
 NO_MODEL = "builtin:none"
@@ -108,6 +108,9 @@ BUG_HUNT = Preset(
     ),
     roles={"verifier": {"max_tokens_per_message": 12}},
 )
+
+# A tool whose model is not named tells the truth.
+TOOL: dict[str, Any] = {"model_provider": "scripted", "model_name": "honest"}
 
 _DEFAULTS = AgentParameters()
 LIMIT = "max_tokens_per_message"
@@ -242,6 +245,7 @@ def _agents(written: Mapping[str, Any], dataset: str) -> dict[str, dict[str, Any
     playing = _fields_of_agents(written)
     roles = [name for name in preset_of(shared, dataset).roles if name in playing]
     settings: dict[str, dict[str, Any]] = {DEFAULT_AGENT: common}
+    tools = _tools(written)
     for name in dict.fromkeys(name for name in (*agents, *roles) if name != DEFAULT_AGENT):
         agent = merge(shared, agents.get(name, {}))
         special = preset_of(agent, dataset).roles.get(name, {})
@@ -254,6 +258,9 @@ def _agents(written: Mapping[str, Any], dataset: str) -> dict[str, dict[str, Any
         settings[name] = {
             k: v for k, v in fields.items() if k not in shared and common.get(k, ...) != v
         }
+    for name in tools:
+        is_chosen = {"model_provider", "model_name", "use_dummy_api"} & agents.get(name, {}).keys()
+        settings[name] = {**settings.get(name, {}), **({} if is_chosen else TOOL)}
     return {name: fields for name, fields in settings.items() if fields}
 
 
@@ -266,6 +273,15 @@ def _learns_together(written: Mapping[str, Any], dataset: str) -> bool:
         and written.get("interaction_protocol", "nip") == "nip"
         and is_trained
     )
+
+
+def _tools(written: Mapping[str, Any]) -> tuple[str, ...]:
+    """The agents of the protocol that are tools."""
+    protocol = written.get("interaction_protocol", "nip")
+    if not isinstance(protocol, str) or protocol not in PROTOCOLS:
+        return ()
+    made = protocol_of(HyperParameters(interaction_protocol=protocol))
+    return tuple(agent.name for agent in made.agents if agent.role == "tool")
 
 
 def _fields(

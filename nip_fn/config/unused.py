@@ -328,11 +328,14 @@ def _game_conditions(params: HyperParameters) -> UnusedRows:
             common.answers == "written" and not has_answers(find_protocol(name).unwrap()(params)),
             "a prover of this game writes the answer in any case",
         ),
-        "nip_protocol": played("nip", "consultancy"),
-        "debate_protocol": played("debate"),
+        "nip_protocol": played("nip", "consultancy", "open_consultancy"),
+        "debate_protocol": played("debate", "open_debate", "symmetric_debate"),
+        "oracle_protocol": played("oracle"),
         "mnip_protocol": played("mnip"),
         "sequential": ("", getattr(sequential, "sequential", True), "both provers speak at once"),
-        "first speaker": played("nip", "consultancy", "debate", "mnip"),
+        "first speaker": played(
+            "nip", "consultancy", "debate", "mnip", "open_consultancy", "open_debate"
+        ),
         "stances": played("nip", "adp", "mnip"),
         "prover": ("", prover or custom, "there is no prover"),
         "prover rewards": (

@@ -14,6 +14,7 @@ from nip_fn.export.svg import Colours, draw_trees, value_bins
 from nip_fn.export.views import PageLimits, ReplyView, Value, end_of, letters_of, view_reply
 from nip_fn.game.bounds import reward_bounds
 from nip_fn.game.datapoint import Datapoint
+from nip_fn.game.episode import decision_of
 from nip_fn.run.replay import Replayed, StageForest
 from nip_fn.select.pairs import Pair
 from nip_fn.trees.rollouts import leaf_games
@@ -210,9 +211,7 @@ def _nodes(
 
     def build(node: int) -> NodeView:
         status, utterances = tree.status_N[node], tree.utterances_N[node]
-        decision = next(
-            (utterance.decision for utterance in utterances if utterance.decision is not None), None
-        )
+        decision = decision_of(utterances) if status == "decided" else None
         end = None if children[node] else end_of(status, decision, label_at(tree, node, point))
         return NodeView(
             replies=tuple(view_reply(params, protocol, utterance) for utterance in utterances),

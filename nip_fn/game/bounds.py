@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import chain, combinations, product
 
-from nip_fn.game.decision import SPECTRA, Decision
+from nip_fn.game.decision import SPECTRA, Decision, combined
 from nip_fn.game.episode import Episode, forced_decision, may_decide, outcome_of
 from nip_fn.game.protocol import Outcome, Protocol, verifier_rounds
 from nip_fn.keys import fold_in, key
@@ -69,8 +69,10 @@ def _outcomes(protocol: Protocol, episode: Episode, round: int) -> Iterator[Outc
     for unusable in chain.from_iterable(subsets):
         if forced is not None:
             decisions: tuple[Decision | None, ...] = (forced,)
-        elif deciders - set(unusable):
-            decisions = (None, *SPECTRA[protocol.spectrum])
+        elif not deciders & set(unusable) and deciders:
+            spectrum = SPECTRA[protocol.spectrum]
+            together = product(spectrum, repeat=len(deciders)) if len(deciders) > 1 else ()
+            decisions = (None, *spectrum, *map(combined, together))
         else:
             decisions = (None,)
         for decision in decisions:

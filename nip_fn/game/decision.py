@@ -1,5 +1,7 @@
 """Decision spectra: the words in which a verifier may decide, and what they mean."""
 
+from collections.abc import Sequence
+from math import fsum
 from typing import Literal
 
 import msgspec
@@ -77,6 +79,20 @@ SPECTRA: dict[SpectrumName, tuple[Decision, ...]] = {
     "out_of_10": UP_TO_10,
     "out_of_100": _evenly(*map(str, range(101))),
 }
+
+
+def combined(decisions: Sequence[Decision]) -> Decision:
+    """The mean of decisions that were made at once, one for each of several verifiers.
+
+    >>> [one] = SPECTRA["accept_reject"][:1]
+    >>> combined([one, one]) == one, combined(SPECTRA["accept_reject"]).discrete == NEITHER
+    (True, True)
+    """
+    if len({decision.text for decision in decisions}) == 1:
+        return decisions[0]
+    confidence = fsum(decision.continuous for decision in decisions) / len(decisions)
+    discrete = ACCEPT if confidence > 0 else REJECT if confidence < 0 else NEITHER
+    return Decision(" / ".join(decision.text for decision in decisions), discrete, confidence)
 
 
 def strongest(spectrum: SpectrumName, label: int) -> Decision:

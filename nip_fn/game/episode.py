@@ -7,7 +7,7 @@ import msgspec
 from msgspec.structs import replace
 
 from nip_fn.game.datapoint import Datapoint
-from nip_fn.game.decision import SPECTRA, Decision, strongest
+from nip_fn.game.decision import SPECTRA, Decision, combined, strongest
 from nip_fn.game.protocol import Move, Outcome, Protocol, Status, verifier_rounds
 from nip_fn.game.reply import ReplyError
 from nip_fn.game.tokens import SampledTokens
@@ -81,17 +81,22 @@ def label_after(label: int | None, rounds: Iterable[Round]) -> int | None:
 
 
 def final_verdict(status: Status, rounds: Sequence[Round]) -> Utterance | None:
-    """The reply whose decision ended a game; None if it ended otherwise."""
+    """The reply whose decision ended a game; None if it ended otherwise, or several decided."""
     if status != "decided":
         return None
-    last = (utterance for turn in rounds[-1:] for utterance in turn)
-    return next((utterance for utterance in last if utterance.decision is not None), None)
+    deciding = [u for turn in rounds[-1:] for u in turn if u.decision is not None]
+    return deciding[0] if len(deciding) == 1 else None
 
 
 def final_decision(status: Status, rounds: Sequence[Round]) -> Decision | None:
     """The decision that ended a game; None if it ended otherwise."""
-    verdict = final_verdict(status, rounds)
-    return None if verdict is None else verdict.decision
+    return decision_of(rounds[-1]) if status == "decided" else None
+
+
+def decision_of(turn: Round) -> Decision | None:
+    """The decision of a round; None if nobody decided."""
+    decisions = [utterance.decision for utterance in turn if utterance.decision is not None]
+    return combined(decisions) if decisions else None
 
 
 def movers(protocol: Protocol, episode: Episode) -> tuple[Move, ...]:
@@ -161,10 +166,10 @@ def expected_rewards(protocol: Protocol, episode: Episode, turn: Round) -> tuple
     """`[A]` the rewards of a turn that decides the game, in expectation over its verdict.
 
     Σ p(d) r(d) over the decisions d of the spectrum, with the recorded probabilities p; () if the
-    turn decides nothing, or they are not known.
+    turn decides nothing, several decide together, or they are not known.
     """
-    known = (u.verdict_probabilities for u in turn if u.verdict_probabilities)
-    probability_D = next(known, ())
+    deciding = [utterance for utterance in turn if utterance.decision is not None]
+    probability_D = deciding[0].verdict_probabilities if len(deciding) == 1 else ()
     if not probability_D:
         return ()
     outcome, spectrum = _outcome(protocol, episode, turn), SPECTRA[protocol.spectrum]
@@ -176,10 +181,11 @@ def expected_rewards(protocol: Protocol, episode: Episode, turn: Round) -> tuple
 
 
 def _outcome(protocol: Protocol, episode: Episode, turn: Round) -> Outcome:
-    # Only verifiers may decide, and they never contradict one another in one round: there is one.
-    decision, speakers, unusable = None, [], []
+    decision, speakers, unusable = decision_of(turn), [], []
     for utterance in turn:
-        decision = utterance.decision if decision is None else decision
+        # Of several verifiers all have to decide: their orders of reading would not weigh alike.
+        if utterance.decision is None and protocol.is_verifier(utterance.agent):
+            decision = None
         speakers.append(utterance.agent)
         if utterance.error is not None:
             unusable.append(utterance.agent)

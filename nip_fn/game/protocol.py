@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 from nip_fn.game.decision import ACCEPT, Decision, SpectrumName
 from nip_fn.keys import Key, fold_in, key, seed_of
 
-Role = Literal["prover", "verifier"]
+Role = Literal["prover", "verifier", "tool"]
 
 # How a game stands: still open, or the four ways in which it ends, which are never confused.
 Status = Literal["open", "decided", "truncated", "aborted", "unchecked"]
@@ -16,14 +16,14 @@ Status = Literal["open", "decided", "truncated", "aborted", "unchecked"]
 ForceGuess = Literal["zero", "one", "y"]
 
 # What an anonymous agent is called.
-NAME_OF_ROLE: dict[Role, str] = {"prover": "Expert", "verifier": "Verifier"}
+NAME_OF_ROLE: dict[Role, str] = {"prover": "Expert", "verifier": "Verifier", "tool": "Tool"}
 
 
 class AgentSpec(NamedTuple):
     """An agent's part in a protocol.
 
     name: in parameters and recordings.
-    role: "prover" or "verifier".
+    role: "prover", "verifier", or "tool" of whoever argues for nothing, such as an oracle.
     human_name: in prompts.
     default_stance: the verdict that a prover argues for.
     headers: (channel, the beginning of its part of a message) for an agent that speaks to several

@@ -140,7 +140,7 @@ def judged(protocol: Protocol, datapoints: Sequence[Datapoint], trees: Sequence[
         games[index].append(dialogue_of(tree, datapoints[index]))
     if len({len(datapoint_games) for datapoint_games in games}) != 1:
         raise ValueError("a measure needs as many games about each datapoint")
-    provers = [a for a in range(len(protocol.agents)) if not protocol.is_verifier(a)]
+    provers = [a for a, agent in enumerate(protocol.agents) if agent.role == "prover"]
     return Judged(
         ids=tuple(point.id for point in datapoints),
         label_PG=np.array(

@@ -113,6 +113,14 @@ class LongProtocolParameters(Record, frozen=True):
     ] = 1
 
 
+class OracleParameters(Record, frozen=True):
+    """The budget of a verifier that asks an oracle."""
+
+    max_queries: Annotated[
+        Count, parameter("Maximum number of questions to the oracle in a game.")
+    ] = 2
+
+
 class TwoProverParameters(LongProtocolParameters, frozen=True):
     """The length and order of a dialogue with two provers."""
 

@@ -15,6 +15,7 @@ from nip_fn.params.names import BUILT_IN_TRAINERS
 from nip_fn.params.protocol import (
     CommonProtocolParameters,
     LongProtocolParameters,
+    OracleParameters,
     TwoProverParameters,
 )
 from nip_fn.params.training import (
@@ -86,6 +87,7 @@ class HyperParameters(Record, frozen=True):
         TwoProverParameters()
     )
     mnip_protocol: Annotated[TwoProverParameters, section("mnip_protocol")] = TwoProverParameters()
+    oracle_protocol: Annotated[OracleParameters, section("oracle_protocol")] = OracleParameters()
     dummy: Annotated[DummyParameters, section("dummy")] = DummyParameters()
     code_validation: CodeValidationParameters = CodeValidationParameters()
     dataset_options: DatasetParameters = DatasetParameters()

@@ -14,7 +14,7 @@ def writer_of(protocol: Protocol) -> int | None:
         (
             agent
             for agent in agents
-            if not protocol.is_verifier(agent)
+            if protocol.agents[agent].role == "prover"
             and protocol.stance(agent, 0) == protocol.stance(agent, 1) == ACCEPT
         ),
         None,

@@ -20,7 +20,13 @@ from nip_fn.protocols.merlin_arthur import merlin_arthur
 from nip_fn.protocols.mnip import mnip
 from nip_fn.protocols.multi_channel import multi_channel_test
 from nip_fn.protocols.nip import nip
+from nip_fn.protocols.open_games import open_consultancy, open_debate
+from nip_fn.protocols.oracle import oracle
+from nip_fn.protocols.proposer_critic import proposer_critic
+from nip_fn.protocols.pvg import pvg
+from nip_fn.protocols.solo_judge import solo_judge
 from nip_fn.protocols.solo_verifier import solo_verifier
+from nip_fn.protocols.symmetric_debate import symmetric_debate
 
 MakeProtocol = Callable[[HyperParameters], Protocol]
 
@@ -34,6 +40,13 @@ PROTOCOLS: dict[str, MakeProtocol] = {
     "merlin_arthur": merlin_arthur,
     "mnip": mnip,
     "solo_verifier": solo_verifier,
+    "pvg": pvg,
+    "proposer_critic": proposer_critic,
+    "open_debate": open_debate,
+    "open_consultancy": open_consultancy,
+    "symmetric_debate": symmetric_debate,
+    "oracle": oracle,
+    "solo_judge": solo_judge,
     "multi_channel_test": multi_channel_test,
 }
 

@@ -25,7 +25,8 @@ from nip_fn.worlds import bughunt_players, tea_players
 Strategy = Callable[[Protocol, Datapoint, Episode, int, Key], str]
 
 MOST_RANDOM_WORDS = 12
-_START = {"prover": "Answer:", "verifier": "Question for Expert:"}  # as all prompts ask for them
+# As all prompts ask for them.
+_START = {"prover": "Answer:", "verifier": "Question for Expert:", "tool": "Result:"}
 _CLAIM = ("It is wrong, I am sure.", "It is right, I am sure.")  # by verdict
 
 

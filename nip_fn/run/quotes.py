@@ -45,9 +45,7 @@ def messages_of_others(
     order = permutation(draw, num_datapoints)
     after = dict(pairwise((*order, order[0])))
     provers = {
-        agent: spec.name
-        for agent, spec in enumerate(protocol.agents)
-        if not protocol.is_verifier(agent)
+        agent: spec.name for agent, spec in enumerate(protocol.agents) if spec.role == "prover"
     }
     messages = {
         (index, round, utterance.agent): utterance.raw

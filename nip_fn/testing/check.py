@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from nip_fn.game.answer import MARKER
 from nip_fn.game.decision import SPECTRA
 from nip_fn.game.episode import Episode, may_decide
 from nip_fn.game.protocol import Move, Protocol
@@ -13,8 +14,8 @@ from nip_fn.params.protocol import CommonProtocolParameters
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import MakeProtocol
 from nip_fn.testing.laws import GAME_LAWS, LAWS, PlayedGame, Subject, Violation, word_of
-from nip_fn.trees.grow import Rules, insert, new_tree
-from nip_fn.trees.node import ReplyArrival, node_at, pending_requests
+from nip_fn.trees.grow import Rules, insert, insert_label, new_tree
+from nip_fn.trees.node import ReplyArrival, node_at, pending_checks, pending_requests
 
 # What is checked where no parameters are given.
 # Each turns on a rule that protocols are often written without thinking of: another first speaker,
@@ -173,6 +174,10 @@ def _play(protocol: Protocol, key: Key) -> PlayedGame:
             text = random_text(protocol, len(path), move, (invalid, decides), reply_key)
             arrival = ReplyArrival(path, agent, 0, 0, Completion(text, "stop", model="random"))
             root, _ = insert(rules, root, start, arrival)
+        for answer in pending_checks(root):
+            # Few answers cannot be checked: they would end the game.
+            drawn = (0, 1, 0, 1, None)[randint(fold_in(play_key, "check"), 5)]
+            root, _ = insert_label(rules, root, start, answer, drawn)
     node, nodes = root, []
     while node.children:
         node = node.children[0]
@@ -199,4 +204,5 @@ def random_text(
         return f"Decision: {spectrum[rank].text}"
     headers = protocol.headers(move) or ("",)
     words = (word_of(round, move.agent, channel) for channel in move.channels)
-    return "\n".join(f"{header} {word}" for header, word in zip(headers, words, strict=True))
+    text = "\n".join(f"{header} {word}" for header, word in zip(headers, words, strict=True))
+    return f"{text}\n{MARKER} 42" if move.answers else text

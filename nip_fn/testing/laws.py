@@ -17,7 +17,7 @@ import msgspec
 
 from nip_fn.game.decision import ACCEPT, REJECT
 from nip_fn.game.episode import Episode, movers, play_round
-from nip_fn.game.protocol import Move, Protocol, channels_seen, verifier_rounds
+from nip_fn.game.protocol import Move, Protocol, channels_seen, has_answers, verifier_rounds
 from nip_fn.keys import Key
 from nip_fn.params.run import DEFAULT_AGENT
 from nip_fn.prompts.chat import history
@@ -102,14 +102,42 @@ def names_are_unique(subject: Subject) -> Iterator[Violation]:
                 yield Violation(f"{noun} {index}", problem, "rename it")
 
 
-def there_is_one_verifier(subject: Subject) -> Iterator[Violation]:
-    """Exactly one agent decides."""
+def verifiers_decide_together(subject: Subject) -> Iterator[Violation]:
+    """An agent decides, or several that move in the same rounds."""
     roles = [agent.role for agent in subject.protocol.agents]
-    # `play_round` takes the one decision of a round, and metrics ask for the one verdict of a game.
-    if roles.count("verifier") != 1:
-        problem = f"{roles.count('verifier')} of {len(roles)} are verifiers"
-        why = "a game comes to one decision; none would take it, and two could disagree"
-        yield Violation("agents", problem, f"have exactly one verifier: {why}")
+    verifiers = {agent for agent, role in enumerate(roles) if role == "verifier"}
+    if not verifiers:
+        yield Violation("agents", f"none of {len(roles)} is a verifier", "have one that decides")
+    # A game comes to one decision: that of one verifier, or the mean of all of them.
+    for round, moves in subject.rounds:
+        moving = verifiers & {move.agent for move in moves}
+        if moving and moving != verifiers:
+            problem = f"{len(moving)} of {len(verifiers)} verifiers move"
+            remedy = "have exactly one verifier, or let all move in the same rounds"
+            yield Violation(subject.at(round), problem, remedy)
+
+
+def answers_are_written_before_they_are_judged(subject: Subject) -> Iterator[Violation]:
+    """Where an answer is written, a prover writes one in a round, and no decision counts before."""
+    protocol = subject.protocol
+    for round, moves in subject.rounds:
+        writers = [move.agent for move in moves if move.answers]
+        if len(writers) > 1:
+            remedy = "let one prover answer in a round; the label is that of the last answer"
+            yield Violation(subject.at(round), f"{len(writers)} answers at once", remedy)
+        for agent in writers:
+            if protocol.agents[agent].role != "prover":
+                remedy = "let a prover answer"
+                yield Violation(subject.at(round, agent), "it answers, and is no prover", remedy)
+    for game_key in subject.keys if has_answers(protocol) else ():
+        rounds = range(protocol.max_message_rounds)
+        answered = [r for r in rounds if any(m.answers for m in protocol.schedule(r, game_key))]
+        if not answered or protocol.min_message_rounds - 1 <= answered[0]:
+            problem = f"answers are written in rounds {answered}, and decisions count from "
+            remedy = "let an answer be written first, and raise min_message_rounds"
+            at = f"{protocol.min_message_rounds - 1} on"
+            yield Violation("a game", problem + at, remedy)
+            return
 
 
 def visibility_is_a_table(subject: Subject) -> Iterator[Violation]:
@@ -241,7 +269,8 @@ def channel_orders_are_complete(subject: Subject) -> Iterator[Violation]:
 LAWS: tuple[Law, ...] = (
     fields_are_immutable,
     names_are_unique,
-    there_is_one_verifier,
+    verifiers_decide_together,
+    answers_are_written_before_they_are_judged,
     visibility_is_a_table,
     stances_are_verdicts,
     headers_tell_channels_apart,
@@ -279,17 +308,20 @@ def the_end_is_final(subject: Subject, game: PlayedGame) -> Iterator[Violation]:
         yield Violation(where, "`play_round` goes on after the end", remedy)
 
 
-def the_three_ends_are_told_apart(subject: Subject, game: PlayedGame) -> Iterator[Violation]:
-    """Decided, broken off by a prover's invalid reply, and out of rounds are different things."""
+def the_four_ends_are_told_apart(subject: Subject, game: PlayedGame) -> Iterator[Violation]:
+    """Decided, broken off by an invalid reply, out of rounds, and not checked are four things."""
     protocol = subject.protocol
     for round, node in enumerate(game.nodes):
-        decided = any(utterance.decision is not None for utterance in node.utterances)
+        verdicts = [u for u in node.utterances if protocol.is_verifier(u.agent)]
+        decided = bool(verdicts) and all(verdict.decision is not None for verdict in verdicts)
+        unchecked = any(utterance.is_unchecked for utterance in node.utterances)
         broken = protocol.invalid_ends and any(
             utterance.error is not None and not protocol.is_verifier(utterance.agent)
             for utterance in node.utterances
         )
         last = round == verifier_rounds(protocol, game.start.key)[-1]
         end = "decided" if decided else "truncated" if last else "aborted" if broken else "open"
+        end = "unchecked" if unchecked else end
         if node.status != end:
             problem = f"the game is {node.status!r} where it should be {end!r}: {node.utterances}"
             yield Violation(subject.at(round), problem, f"end it as {end!r}")
@@ -351,7 +383,7 @@ def games_can_be_recorded(subject: Subject, game: PlayedGame) -> Iterator[Violat
 GAME_LAWS: tuple[GameLaw, ...] = (
     games_end,
     the_end_is_final,
-    the_three_ends_are_told_apart,
+    the_four_ends_are_told_apart,
     rewards_are_finite,
     agents_hear_what_they_see,
     games_can_be_replayed,

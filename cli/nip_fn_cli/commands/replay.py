@@ -13,6 +13,7 @@ from nip_fn.errors import Problem
 from nip_fn.export.transcripts import chat_before, transcript, words
 from nip_fn.export.views import end_of, label_word
 from nip_fn.game.chat import Chat
+from nip_fn.game.episode import decision_of
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.digest import digest
 from nip_fn.run.replay import AnnotatedTree, Replayed, StageForest, annotate, reselect, summary
@@ -293,10 +294,7 @@ def _nested(
     tree, params = marked.tree, grown.params
     names = [agent.name for agent in params.agents]
     utterances, status = tree.utterances_N[node], tree.status_N[node]
-    decision = next(
-        (utterance.decision for utterance in utterances if utterance.decision is not None), None
-    )
-    decided = decision if status == "decided" else None
+    decided = decision_of(utterances) if status == "decided" else None
     label = label_at(tree, node, grown.datapoint(index))
     outcome = end_of(status, decided, label)[1]
     return {
