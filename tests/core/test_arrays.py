@@ -446,7 +446,8 @@ LAWS = (
 )
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+# Of two judges that decide together one may decide in vain, which no array tells.
+@pytest.mark.parametrize("name", sorted(PROTOCOLS.keys() - {"symmetric_debate"}))
 @settings(max_examples=20)
 @given(st.data())
 def test_arrays_of_any_games_keep_all_laws(name: str, data: st.DataObject) -> None:

@@ -16,6 +16,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.build import in_turn, make_protocol
 from nip_fn.protocols.debate import debate
 from nip_fn.protocols.nip import nip
+from nip_fn.protocols.pvg import pvg
 from nip_fn.protocols.registry import PROTOCOLS, MakeProtocol
 from nip_fn.testing import laws
 from nip_fn.testing.check import GAME_LAWS, LAWS, ProtocolError, check_protocol
@@ -94,9 +95,24 @@ MUTANTS: list[tuple[str, str, MakeProtocol]] = [
     ("names are unique", "'prover.0' cannot stand", with_agent(debate, PROVER0, name="prover.0")),
     ("names are unique", "protocol 0: it has no name", mutant(debate, name="")),
     ("names are unique", "channel 1: there is 'x' already", mutant(debate, channels=("x", "x"))),
-    ("there is one verifier", "0 of 0 are verifiers", mutant(debate, agents=(), visibility=())),
-    ("there is one verifier", "2 of 3", with_agent(debate, PROVER0, role="verifier")),
-    ("there is one verifier", "0 of 3", with_agent(debate, VERIFIER, role="prover")),
+    ("verifiers decide together", "none of 0", mutant(debate, agents=(), visibility=())),
+    ("verifiers decide together", "1 of 2", with_agent(debate, PROVER0, role="verifier")),
+    ("verifiers decide together", "none of 3", with_agent(debate, VERIFIER, role="prover")),
+    (
+        "answers are written before they are judged",
+        "2 answers at once",
+        mutant(debate, schedule=says(tuple(m._replace(answers=True) for m in ANSWERS), ASKS)),
+    ),
+    (
+        "answers are written before they are judged",
+        "is no prover",
+        mutant(debate, schedule=says((Move(VERIFIER, (0, 1), True),), ANSWERS)),
+    ),
+    (
+        "answers are written before they are judged",
+        "decisions count from 0 on",
+        mutant(pvg, min_message_rounds=1),
+    ),
     ("visibility is a table", "3 rows", mutant(debate, visibility=SEEN[:2])),
     ("visibility is a table", "[1, 1, 1]", mutant(debate, visibility=((True,),) * 3)),
     ("stances are verdicts", "agent 'prover0'", mutant(debate, stance=lambda agent, side: 2)),
@@ -187,7 +203,7 @@ def test_no_law_can_be_broken_unseen(law: str, says: str, make: MakeProtocol) ->
 
 def test_every_law_is_broken_by_a_mutant() -> None:
     names = {law.__name__.replace("_", " ") for law in (*LAWS, *GAME_LAWS)}
-    of_the_engine = {"the end is final", "the three ends are told apart"}
+    of_the_engine = {"the end is final", "the four ends are told apart"}
     assert names - {law for law, _, _ in MUTANTS} == of_the_engine
 
 
@@ -201,7 +217,7 @@ def test_an_end_that_is_taken_for_another_is_noticed(
     status: Status, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(episode, "_end", lambda protocol, key, round, *_: status)
-    assert any("the three ends are told apart" in line for line in broken(nip))
+    assert any("the four ends are told apart" in line for line in broken(nip))
 
 
 def test_every_violation_is_listed() -> None:

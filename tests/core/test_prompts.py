@@ -8,14 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from nip_fn.config.codec import from_dict, merge
+from nip_fn.game.answer import ANSWER_INSTRUCTIONS
 from nip_fn.game.chat import Chat, Message
 from nip_fn.game.datapoint import make_datapoint
 from nip_fn.game.decision import SPECTRA, decision_instructions
 from nip_fn.game.episode import Episode, Utterance, movers, play_round, reset
-from nip_fn.game.protocol import AgentSpec, game_seed, verifier_rounds
+from nip_fn.game.protocol import AgentSpec, game_seed, has_answers, verifier_rounds
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
+from nip_fn.protocols.pvg import HELPFUL, SNEAKY
 from nip_fn.protocols.registry import PROTOCOLS, MakeProtocol, agent_names, protocol_of
 from nip_fn.protocols.solo_verifier import solo_verifier
 
@@ -23,7 +25,7 @@ POINT = make_datapoint("p", "Add two numbers & <print> them.", "def f(a, b): ret
 SUPERVISED = {"agents": {"_default": {"use_supervisor_message": "all"}}}
 
 # Whose prompts are written for its roles; the test protocol makes do with those of any protocol.
-WRITTEN = [name for name in PROTOCOLS if name != "multi_channel_test"]
+WITH_PROMPTS = [name for name in PROTOCOLS if name != "multi_channel_test"]
 
 
 def params_of(protocol: str, *tables: dict[str, Any]) -> HyperParameters:
@@ -35,6 +37,14 @@ def params_of(protocol: str, *tables: dict[str, Any]) -> HyperParameters:
 
 def common(**fields: object) -> dict[str, Any]:
     return {"protocol_common": fields}
+
+
+def is_given(protocol: str) -> bool:
+    """True if the data say which solution is judged."""
+    return not has_answers(protocol_of(params_of(protocol)))
+
+
+GIVEN = [name for name in WITH_PROMPTS if is_given(name)]
 
 
 def chats(
@@ -87,8 +97,8 @@ def test_every_prompt_renders_whatever_the_rules(protocol: str, version: str) ->
             assert chat[0].role == "system"
             assert chat[-1].role == "user"
             assert POINT.question in chat[0].content
-            told = "" if version == "views" else f"```python\n{POINT.solution}\n```"
-            assert told in chat[0].content
+            told = f"```python\n{POINT.solution}\n```"
+            assert (told in chat[0].content) == (version == "v1" and is_given(protocol))
             text = text_of(chat)
             assert not re.search(r"\{\{|\{%|\n\n\n| \n|\bNone\b|  ", text), text
 
@@ -106,7 +116,7 @@ def test_an_answer_in_prose_is_nowhere_called_a_program(protocol: str) -> None:
         for _, _, chat in chats(params, point=point):
             text = text_of(chat)
             assert point.question in text
-            assert point.solution in text
+            assert (point.solution in text) == is_given(protocol)
             assert not re.search(r"python|code|program|bug|particular lines|```", text, re.I), text
             assert not re.search(r"\{\{|\{%|\n\n\n| \n|\bNone\b|  ", text), text
 
@@ -129,7 +139,7 @@ def test_instructions_name_decisions_of_the_spectrum_only(spectrum: Any) -> None
     assert len(texts) > 10 or named == texts
 
 
-@pytest.mark.parametrize("protocol", WRITTEN)
+@pytest.mark.parametrize("protocol", WITH_PROMPTS)
 def test_the_word_limit_reaches_every_prover(protocol: str) -> None:
     params = params_of(protocol, {"agents": {"_default": {"max_response_words": 77}}})
     for _, agent, chat in chats(params):
@@ -141,7 +151,7 @@ def test_the_word_limit_reaches_every_prover(protocol: str) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("randomised", [False, True])
-@pytest.mark.parametrize("protocol", WRITTEN)
+@pytest.mark.parametrize("protocol", GIVEN)
 def test_provers_are_told_the_side_that_they_are_paid_for(
     protocol: str, randomised: bool, seed: int
 ) -> None:
@@ -158,6 +168,22 @@ def test_provers_are_told_the_side_that_they_are_paid_for(
                 assert f"decides to {side} the code" in chat[0].content
                 assert chat[-1].content.endswith(f"verdict: {side}.")
                 assert other not in text_of(chat)
+
+
+@pytest.mark.parametrize("protocol", sorted(set(WITH_PROMPTS) - set(GIVEN)))
+def test_whoever_writes_the_answer_is_told_how_to_state_it_and_nobody_else(protocol: str) -> None:
+    params = params_of(protocol)
+    game = protocol_of(params)
+    for round_id, agent, chat in chats(params):
+        writes = any(m.agent == agent and m.answers for m in game.schedule(round_id, key(0)))
+        assert (ANSWER_INSTRUCTIONS in chat[-1].content) == writes
+
+
+def test_the_two_provers_of_a_pvg_are_told_to_answer_rightly_and_wrongly() -> None:
+    params = params_of("pvg")
+    firsts = {agent: chat[0].content for seed in range(8) for _, agent, chat in chats(params, seed)}
+    assert "if the code is right and Verifier accepts it" in firsts[HELPFUL]
+    assert "if the code is wrong and Verifier accepts it" in firsts[SNEAKY]
 
 
 @pytest.mark.parametrize("protocol", ["nip", "adp", "mnip"])
@@ -199,7 +225,7 @@ SOME = "Some of the pieces of code you are shown are right; others contain a bug
         ({"dataset_options": {"balance_classes": True, "only_label": 0}}, SOME),
     ],
 )
-@pytest.mark.parametrize("protocol", WRITTEN)
+@pytest.mark.parametrize("protocol", GIVEN)
 def test_the_share_of_right_solutions_is_true_of_what_is_shown(
     protocol: str, table: dict[str, Any], said: str
 ) -> None:
@@ -223,7 +249,7 @@ def test_the_verifier_of_merlin_arthur_cannot_tell_who_spoke() -> None:
     assert shown[even] == shown[odd]
 
 
-@pytest.mark.parametrize("protocol", WRITTEN)
+@pytest.mark.parametrize("protocol", GIVEN)
 def test_shared_rewards_are_no_secret(protocol: str) -> None:
     for shared in (False, True):
         params = params_of(protocol, common(shared_reward=shared))
