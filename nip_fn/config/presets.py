@@ -143,12 +143,15 @@ WORLDS = (
     "builtin:bug-hunt",
     "builtin:bug-hunt-12",
     "builtin:bug-hunt-16",
+    "builtin:sums",
 )
 _WORLD = {"code_validation": {"system_prompt_version": "views"}, "nip_protocol": _SHORT}
 
-# Three of four of its solutions have a bug: a verifier that rejects all of them would seem good.
 _DATA: dict[str, dict[str, Any]] = {
-    "builtin:python": {"dataset_options": {"balance_classes": True}}
+    # Three of four of its solutions have a bug: a verifier that rejects all of them would seem
+    # good.
+    "builtin:python": {"dataset_options": {"balance_classes": True}},
+    "builtin:sums": {"protocol_common": {"answers": "written"}},
 }
 
 # Writing the parameter on the left removes a preset's values on the right, which would override it.

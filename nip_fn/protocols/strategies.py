@@ -19,7 +19,7 @@ from nip_fn.game.decision import strongest
 from nip_fn.game.episode import Episode, may_decide, movers
 from nip_fn.game.protocol import Protocol, Role
 from nip_fn.keys import Key, fold_in, randint
-from nip_fn.worlds import bughunt_players, tea_players
+from nip_fn.worlds import bughunt_players, sums_players, tea_players
 
 # (the game, what it is about, the game so far, who speaks, key) -> its reply; the key is consumed.
 Strategy = Callable[[Protocol, Datapoint, Episode, int, Key], str]
@@ -128,12 +128,18 @@ _BUG_HUNT: Mapping[Role, Mapping[str, Strategy]] = {
     "prover": bughunt_players.PROVERS,
     "verifier": bughunt_players.VERIFIERS,
 }
+_SUMS: Mapping[Role, Mapping[str, Strategy]] = {
+    "prover": sums_players.PROVERS,
+    "verifier": sums_players.VERIFIERS,
+    "tool": sums_players.TOOLS,
+}
 WORLDS: dict[str, Mapping[Role, Mapping[str, Strategy]]] = {
     "builtin:tea": _TEA,
     "builtin:tea-public": _TEA,
     "builtin:bug-hunt": _BUG_HUNT,
     "builtin:bug-hunt-12": _BUG_HUNT,
     "builtin:bug-hunt-16": _BUG_HUNT,
+    "builtin:sums": _SUMS,
 }
 
 

@@ -5,7 +5,7 @@ from functools import partial
 
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.trees.rollouts import Rollout
-from nip_fn.worlds import bughunt, tea
+from nip_fn.worlds import bughunt, sums, tea
 from nip_fn.worlds.improvement import Improvement
 from nip_fn.worlds.replies import PossibleReply, hunt_replies, tea_replies
 
@@ -16,10 +16,11 @@ MEASURES: Mapping[str, Callable[[Sequence[Rollout]], tuple[tuple[str, float], ..
     "builtin:bug-hunt": bughunt.measures,
     "builtin:bug-hunt-12": bughunt.measures,
     "builtin:bug-hunt-16": bughunt.measures,
+    "builtin:sums": sums.measures,
 }
 
 # Data set: the checker of answers that are written in games about it.
-CHECKER_OF: Mapping[str, str] = {}
+CHECKER_OF: Mapping[str, str] = {"builtin:sums": "number"}
 
 # Data set: the greatest accuracy of a verifier that plays nip as in some games, against the worst
 # provers.  In public the saucers leave none.
@@ -38,6 +39,7 @@ POSSIBLE: Mapping[str, Callable[[Datapoint], tuple[Datapoint, ...]]] = {
     "builtin:bug-hunt": bughunt.possible,
     "builtin:bug-hunt-12": bughunt.possible,
     "builtin:bug-hunt-16": bughunt.possible,
+    "builtin:sums": sums.possible,
 }
 
 # Data set: (a datapoint, what the verifier has said) -> all replies that a prover chooses from.
@@ -58,4 +60,5 @@ IMPROVEMENTS: Mapping[
     "builtin:bug-hunt": bughunt.improvements,
     "builtin:bug-hunt-12": partial(bughunt.improvements, num_steps=12),
     "builtin:bug-hunt-16": partial(bughunt.improvements, num_steps=16),
+    "builtin:sums": sums.improvements,
 }

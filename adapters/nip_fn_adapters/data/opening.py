@@ -28,7 +28,7 @@ from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.events import DatasetInfo
 from nip_fn.run.ports import Source
-from nip_fn.worlds import bughunt, tea
+from nip_fn.worlds import bughunt, sums, tea
 from nip_fn_adapters import extensions
 from nip_fn_adapters.data.building import BadRows, Balance, Report, build, decode_solution
 from nip_fn_adapters.data.files import Unreadable, digest_of
@@ -255,6 +255,7 @@ _GENERATED: dict[str, Callable[..., Dataset]] = {
     "builtin:bug-hunt": bughunt.make_dataset,
     "builtin:bug-hunt-12": partial(bughunt.make_dataset, num_steps=12),
     "builtin:bug-hunt-16": partial(bughunt.make_dataset, num_steps=16),
+    "builtin:sums": sums.make_dataset,
 }
 
 
