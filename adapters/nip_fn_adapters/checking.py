@@ -28,10 +28,16 @@ Checked = Result[CheckResult, Problem]
 
 def answer_checker(params: HyperParameters, data: Data) -> AnswerChecker:
     """The checker that the parameters name; equal answers to a datapoint are checked once."""
-    name = checker_name(params)
-    if name == "tests":
-        return once(by_tests(data))
-    return once(by_function(CHECKERS[name], is_own=is_reference(name)))
+    tested = by_tests(data)
+
+    async def check(datapoint: Datapoint, answer: str) -> Checked:
+        name = checker_name(params, datapoint.kind)
+        if name == "tests":
+            return await tested(datapoint, answer)
+        function = by_function(CHECKERS[name], is_own=is_reference(name))
+        return await function(datapoint, answer)
+
+    return once(check)
 
 
 def by_function(checker: Checker, *, is_own: bool) -> AnswerChecker:

@@ -56,6 +56,24 @@ def labelled(question: Question) -> tuple[LabelledSolution, ...]:
     )
 
 
+def unsolved(question: Question) -> tuple[LabelledSolution, ...]:
+    """The question without a solution, if an answer to it can be checked."""
+    if not question.reference and question.tests is None:
+        return ()
+    return (
+        LabelledSolution(
+            question=question.text,
+            solution="",
+            label=None,
+            problem_id=question.problem_id,
+            difficulty=question.difficulty,
+            tests=question.tests,
+            views=question.views,
+            reference=question.reference,
+        ),
+    )
+
+
 # -------------------------------------------------------------------------------- columns of a row
 
 

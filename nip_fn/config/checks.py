@@ -13,7 +13,6 @@ from nip_fn.config.hosting import (
     provider_kind,
     server_url,
 )
-from nip_fn.config.resolve import checker_name
 from nip_fn.config.schema import parameters
 from nip_fn.config.trainers import BACKUPS, SELECTORS, TRAINERS, loss_of
 from nip_fn.errors import Problem
@@ -142,7 +141,12 @@ def _name_problems(params: HyperParameters) -> Iterator[Problem]:
         ("trainer", params.trainer, "trainer", tuple(TRAINERS)),
         ("malt.pair_selection_method", rule, "pair rule", tuple(SELECTORS)),
         ("malt.value_backup", params.malt.value_backup, "backup", tuple(BACKUPS)),
-        ("dataset_options.checker", checker_name(params), "checker", tuple(CHECKERS)),
+        (
+            "dataset_options.checker",
+            params.dataset_options.checker or "exact",
+            "checker",
+            tuple(CHECKERS),
+        ),
         *(
             (f"agents.{agent.name}.loss", agent.loss, "loss", LOSS_NAMES)
             for agent in params.agents

@@ -12,14 +12,14 @@ from returns.result import Failure, Result
 
 from nip_fn.config.trainers import find_trainer, trainer_of
 from nip_fn.errors import Problem
-from nip_fn.game.checkers import CHECKERS, Checker
+from nip_fn.game.checkers import CHECKER_OF_KIND
+from nip_fn.game.datapoint import Kind
 from nip_fn.game.protocol import AgentSpec, Protocol
 from nip_fn.params.agent import is_scripted
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import find_protocol, protocol_of
 from nip_fn.protocols.strategies import Strategy, strategies_for
 from nip_fn.training.trainer import Trainer
-from nip_fn.worlds import CHECKER_OF
 
 
 class Resolved(msgspec.Struct, frozen=True):
@@ -72,18 +72,9 @@ def _strategies(params: HyperParameters, index: int, spec: AgentSpec) -> Mapping
     return {name: strategies[name] for name in sorted(names & strategies.keys())}
 
 
-def checker_of(params: HyperParameters) -> Checker:
-    """The function that says if an answer is right.
-
-    Raises:
-        KeyError: There is none of that name.
-    """
-    return CHECKERS[checker_name(params)]
-
-
-def checker_name(params: HyperParameters) -> str:
-    """The name of the checker: that of the parameters, or else of the data set."""
-    return params.dataset_options.checker or CHECKER_OF.get(params.dataset, "exact")
+def checker_name(params: HyperParameters, solution_kind: Kind) -> str:
+    """The name of the checker: that of the parameters, or else the usual one of the kind."""
+    return params.dataset_options.checker or CHECKER_OF_KIND[solution_kind]
 
 
 # Of `HyperParameters()`, which has no agents: the values of a state before its run has started.

@@ -5,11 +5,11 @@ recording replays without the checker, and under a later version of it.
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 
-from nip_fn.game.datapoint import Datapoint
+from nip_fn.game.datapoint import Datapoint, Kind
 
 # (datapoint, answer) -> 1 if the answer is right, 0 if it is wrong; None if that cannot be said, as
 # where there is no reference.
@@ -37,8 +37,8 @@ def exact(datapoint: Datapoint, answer: str) -> int | None:
 def number(datapoint: Datapoint, answer: str) -> int | None:
     """1 if the answer is the number of the reference, however it is written: `1,200`, `1.2e3`.
 
-    A dollar sign, a percent sign, a unit or a full stop may stand beside it; None if the reference
-    is no number.
+    A dollar sign, a percent sign, a unit or a full stop may stand beside it.  A reference that is
+    no number, such as `x + 1`, is compared as by `exact`.
 
     >>> from nip_fn.game.datapoint import make_datapoint
     >>> point = make_datapoint("p", "1000 + 200?", "", None, reference="1200")
@@ -46,7 +46,9 @@ def number(datapoint: Datapoint, answer: str) -> int | None:
     (1, 0, 0)
     """
     reference = read_number(datapoint.reference)
-    return None if reference is None else int(read_number(answer) == reference)
+    if reference is None:
+        return exact(datapoint, answer)
+    return int(read_number(answer) == reference)
 
 
 def choice(datapoint: Datapoint, answer: str) -> int | None:
@@ -84,6 +86,15 @@ CHECKERS: dict[str, Checker] = {
     "choice": choice,
     "set": same_set,
     "tests": tests,
+}
+
+
+# By the kind of a datapoint's solution, where no checker was named.
+CHECKER_OF_KIND: Mapping[Kind, str] = {
+    "code": "tests",
+    "prose": "exact",
+    "choice": "choice",
+    "number": "number",
 }
 
 

@@ -48,8 +48,8 @@ class DatasetParameters(Record, frozen=True):
         parameter(
             "What says if an answer that a prover wrote is right: exact, number, choice or set "
             "compare it with the reference of its row, tests runs it as a program against the "
-            "row's tests, and file.py:NAME is a function of your own. None: that of the data set, "
-            "or exact.",
+            "row's tests, and file.py:NAME is a function of your own. None: tests for code, choice "
+            "for choices, number for calculations, exact for prose.",
             needs="answers",
         ),
     ] = None

@@ -4,8 +4,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from hashlib import blake2b
 
-from nip_fn.config.resolve import checker_of
-from nip_fn.game.checkers import Checker
+from nip_fn.config.resolve import checker_name
+from nip_fn.game.checkers import CHECKERS, Checker
 from nip_fn.game.datapoint import Dataset, content_hash
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.digest import digest
@@ -102,8 +102,9 @@ def pure_world(
                 answered = (tree, ask.path, ask.agent, first, ask.attempt, completion)
                 return (Replied(*answered, tuple(siblings)),)
             case CheckAnswer(tree, answer):
-                check = checker or checker_of(state.params)
-                return (Checked(tree, answer, check(answered_datapoint(state, tree), answer)),)
+                point = answered_datapoint(state, tree)
+                check = checker or CHECKERS[checker_name(state.params, point.kind)]
+                return (Checked(tree, answer, check(point, answer)),)
             case EndStage(iteration, stage):
                 return (StageEnded(iteration, stage, digest(state), 0.0),)
             case CreateJob(job):

@@ -19,9 +19,6 @@ MEASURES: Mapping[str, Callable[[Sequence[Rollout]], tuple[tuple[str, float], ..
     "builtin:sums": sums.measures,
 }
 
-# Data set: the checker of answers that are written in games about it.
-CHECKER_OF: Mapping[str, str] = {"builtin:sums": "number"}
-
 # Data set: the greatest accuracy of a verifier that plays nip as in some games, against the worst
 # provers.  In public the saucers leave none.
 ACCURACY_BOUNDS: Mapping[str, Callable[[Sequence[Rollout]], float]] = {"builtin:tea": tea.bound}

@@ -119,7 +119,7 @@ def datapoint_of(world: SumsWorld) -> Datapoint:
             ("verifier", f"Numbers: {' '.join(seen)}"),
             *((role, f"Numbers: {' '.join(map(str, world.numbers))}") for role in _ALL_SEEING),
         ),
-        kind="prose",
+        kind="number",
         reference=str(world.total),
     )
 

@@ -8,13 +8,16 @@ import pytest
 from msgspec.structs import replace
 
 from nip_fn.code.benchmarks import BENCHMARKS, benchmark_of
-from nip_fn.code.questions import Question, labelled
+from nip_fn.code.questions import Question, labelled, unsolved
 from nip_fn.code.solutions import datapoint_of
 from nip_fn.config.codec import from_dict
+from nip_fn.game.checkers import CHECKER_OF_KIND, CHECKERS
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import reset
+from nip_fn.game.protocol import has_answers
 from nip_fn.keys import key
 from nip_fn.params.data import CodeValidationParameters
+from nip_fn.params.run import HyperParameters
 from nip_fn.prompts.chat import build_chat
 from nip_fn.protocols.registry import PROTOCOLS, protocol_of
 
@@ -166,9 +169,24 @@ def claim_of(name: str, **fields: Any) -> Datapoint:
 @pytest.mark.parametrize("protocol", sorted(PROTOCOLS))
 @pytest.mark.parametrize("name", ROWS)
 def test_only_programs_are_shown_as_programs(name: str, protocol: str) -> None:
+    is_written = has_answers(protocol_of(HyperParameters(interaction_protocol=protocol)))
     for prompt in prompts(name, protocol).values():
-        assert claim_of(name).solution in prompt
-        assert ("python" in prompt.lower()) == (name == "code-contests")
+        assert (claim_of(name).solution in prompt) != is_written
+        assert is_written or ("python" in prompt.lower()) == (name == "code-contests")
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_a_question_whose_answer_is_to_be_written_has_what_it_is_checked_by(name: str) -> None:
+    benchmark = BENCHMARKS[name]
+    for question in questions(name, ROWS[name]):
+        (solution,) = unsolved(question)
+        point = datapoint_of(replace(solution, kind=benchmark.kind))
+        assert (point.solution, point.label) == ("", None)
+        usual = CHECKER_OF_KIND[benchmark.kind]
+        assert usual == benchmark.checker
+        right = CHECKERS[usual](point, point.reference)
+        assert right == (None if name == "code-contests" else 1)
+        assert (solution.tests is None) == (name != "code-contests")
 
 
 @pytest.mark.parametrize("protocol", sorted(PROTOCOLS))

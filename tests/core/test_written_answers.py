@@ -2,6 +2,7 @@
 
 from collections import Counter
 from itertools import islice
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -12,7 +13,7 @@ from returns.result import Success
 from nip_fn.config.resolve import checker_name
 from nip_fn.game.answer import find_answer
 from nip_fn.game.checkers import CHECKERS, exact, number
-from nip_fn.game.datapoint import Datapoint, make_datapoint
+from nip_fn.game.datapoint import Datapoint, Kind, make_datapoint
 from nip_fn.game.episode import reset
 from nip_fn.game.reply import Completion
 from nip_fn.keys import key
@@ -265,10 +266,11 @@ def test_the_writer_argues_for_acceptance_and_everybody_hears_the_answer(name: s
         assert game.schedule(round_id + 1, key(1)) == given.schedule(round_id, key(1))
 
 
-def test_the_checker_is_named_by_the_parameters() -> None:
-    assert checker_name(make_params(WRITTEN)) == "exact"
-    chosen = make_params(WRITTEN, {"dataset_options": {"checker": "number"}})
-    assert checker_name(chosen) == "number"
+def test_the_checker_is_named_by_the_parameters_or_follows_from_the_kind() -> None:
+    usual = {kind: checker_name(make_params(WRITTEN), kind) for kind in get_args(Kind)}
+    assert usual == {"code": "tests", "prose": "exact", "choice": "choice", "number": "number"}
+    chosen = make_params(WRITTEN, {"dataset_options": {"checker": "set"}})
+    assert {checker_name(chosen, kind) for kind in get_args(Kind)} == {"set"}
 
 
 def test_a_tree_by_policies_is_that_of_the_same_replies_one_by_one() -> None:

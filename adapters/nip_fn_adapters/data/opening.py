@@ -24,15 +24,17 @@ from nip_fn.code.programs import Tests
 from nip_fn.code.solutions import LabelledSolution, PlacedSolution, datapoint_of
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import SPLITS, Datapoint, Dataset, Kind, Split, content_hash, text_hash
+from nip_fn.game.protocol import has_answers
 from nip_fn.keys import key
 from nip_fn.params.run import HyperParameters
+from nip_fn.protocols.registry import PROTOCOLS, protocol_of
 from nip_fn.run.events import DatasetInfo
 from nip_fn.run.ports import Source
 from nip_fn.worlds import bughunt, sums, tea
 from nip_fn_adapters import extensions
 from nip_fn_adapters.data.building import BadRows, Balance, Report, build, decode_solution
 from nip_fn_adapters.data.files import Unreadable, digest_of
-from nip_fn_adapters.data.sources import RowSource, chosen_split, open_source
+from nip_fn_adapters.data.sources import ReadOptions, RowSource, chosen_split, open_source
 
 # Goes up whenever the same rows are laid out otherwise.
 LAYOUT = 7
@@ -108,10 +110,16 @@ def _open_all(params: HyperParameters) -> Result[Data, Problem | BadRows]:
         loaded = extensions.load_dataset(params.dataset, options)
         dataset = loaded.map(partial(_of_its_kind, solution_kind=options.kind))
         return dataset.bind(partial(_only, only)).map(_in_turn).map(in_memory)
-    rows: Result[RowSource, Problem | BadRows] = open_source(
-        params.dataset, params.code_validation, only
-    ).alt(lambda problem: problem.at("dataset"))
+    reading = ReadOptions(params.code_validation, _is_written(params))
+    rows: Result[RowSource, Problem | BadRows] = open_source(params.dataset, reading, only).alt(
+        lambda problem: problem.at("dataset")
+    )
     return rows.bind(partial(_laid_out, params))
+
+
+def _is_written(params: HyperParameters) -> bool:
+    """True if a prover writes the answers; of parameters without a game, False."""
+    return params.interaction_protocol in PROTOCOLS and has_answers(protocol_of(params))
 
 
 def _of_its_kind(dataset: Dataset, solution_kind: Kind | None) -> Dataset:
@@ -163,7 +171,10 @@ def _only(only: str | None, dataset: Dataset) -> Result[Dataset, Problem]:
 def _laid_out(params: HyperParameters, rows: RowSource) -> Result[Data, Problem | BadRows]:
     """A data set from the file that it is laid out in, now or at an earlier use."""
     # Of the content of the source, and of every option that affects the layout.
-    options = (LAYOUT, rows.name, rows.fingerprint, params.dataset_options, params.code_validation)
+    options = (
+        *(LAYOUT, rows.name, rows.fingerprint, _is_written(params)),
+        *(params.dataset_options, params.code_validation),
+    )
     folder = cache_folder()
     name = blake2b(msgspec.msgpack.encode(options), digest_size=16).hexdigest()
     # A file's name ends in a hash of what it holds: one that is damaged is left out.

@@ -12,7 +12,7 @@ from returns.result import Failure, Result, Success
 from nip_fn.code.benchmarks import BENCHMARKS, Benchmark, benchmark_of
 from nip_fn.code.builtin import python
 from nip_fn.code.programs import abbreviated
-from nip_fn.code.questions import labelled
+from nip_fn.code.questions import labelled, unsolved
 from nip_fn.code.solutions import REQUIRED, ROW_COLUMNS, VIEW, LabelledSolution, SplitHint, read_row
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import SPLITS, Kind
@@ -65,14 +65,25 @@ def chosen_split(only: str, present: Collection[str], name: str) -> Result[str, 
     return Failure(problem)
 
 
+class ReadOptions(NamedTuple):
+    """How the rows of a source are read.
+
+    choice: which rows and solutions of APPS are chosen.
+    is_written: true if benchmarks are read without solutions, as answers are to be written.
+    """
+
+    choice: CodeValidationParameters
+    is_written: bool = False
+
+
 def open_source(
-    name: str, choice: CodeValidationParameters, only: str | None = None
+    name: str, options: ReadOptions, only: str | None = None
 ) -> Result[RowSource, Problem]:
     """The source that a name stands for.
 
     Args:
         name: Of the data set.
-        choice: Which rows and solutions of APPS are chosen.
+        options: How rows are read.
         only: `dataset_options.only_split`; tables of other splits are not read.
     """
     if name == f"{BUILTIN}python":
@@ -83,18 +94,18 @@ def open_source(
     path = Path(name).expanduser()
     if name in BENCHMARKS:
         hub, config, *_ = BENCHMARKS[name]
-        opened = files.from_hub(hub, config).bind(partial(_tables, name, choice, only))
+        opened = files.from_hub(hub, config).bind(partial(_tables, name, options, only))
     elif name.startswith(HUB):
-        opened = files.from_hub(name.removeprefix(HUB)).bind(partial(_tables, name, choice, only))
+        opened = files.from_hub(name.removeprefix(HUB)).bind(partial(_tables, name, options, only))
     elif path.is_dir():
-        opened = files.from_directory(path).bind(partial(_tables, name, choice, only))
+        opened = files.from_directory(path).bind(partial(_tables, name, options, only))
     elif not path.exists():
         opened = Failure(Problem("there is no such file", remedy=CHOICES))
     elif path.suffix.lower() not in files.READERS:
         readable = ", ".join(files.READERS)
         opened = Failure(Problem(f"its name ends in {path.suffix!r}, which is none of {readable}"))
     else:
-        opened = _file(name, path, choice).bind(partial(_with_splits, only))
+        opened = _file(name, path, options).bind(partial(_with_splits, only))
     return opened.alt(lambda problem: problem.at(name))
 
 
@@ -105,17 +116,17 @@ def _with_splits(only: str | None, source: RowSource) -> Result[RowSource, Probl
     return chosen_split(str(only), SPLITS, source.name).map(lambda _: source)
 
 
-def _file(name: str, path: Path, choice: CodeValidationParameters) -> Result[RowSource, Problem]:
+def _file(name: str, path: Path, options: ReadOptions) -> Result[RowSource, Problem]:
     """A user's own file, or one of APPS or buggy-apps."""
     tables = {"": (None, partial(files.READERS[path.suffix.lower()], path))}
     fingerprint = partial(files.digest_of, [path])
     return files.columns_of(path).bind(
-        lambda columns: _source(name, columns, choice, tables, fingerprint)
+        lambda columns: _source(name, columns, options, tables, fingerprint)
     )
 
 
 def _tables(
-    name: str, choice: CodeValidationParameters, only: str | None, tables: Mapping[str, Any]
+    name: str, options: ReadOptions, only: str | None, tables: Mapping[str, Any]
 ) -> Result[RowSource, Problem]:
     """Tables of the `datasets` library, one a split."""
     hints = {split: _split_hint(split, tables) for split in tables}
@@ -130,13 +141,13 @@ def _tables(
     readers = {
         split: (hints[split], partial(files.table_rows, table)) for split, table in tables.items()
     }
-    return _source(name, columns, choice, readers, partial(files.tables_hash, tables))
+    return _source(name, columns, options, readers, partial(files.tables_hash, tables))
 
 
 def _source(
     name: str,
     columns: list[str],
-    choice: CodeValidationParameters,
+    options: ReadOptions,
     tables: Mapping[str, tuple[SplitHint | None, Callable[[], files.ReadRows]]],
     fingerprint: Callable[[], str],
 ) -> Result[RowSource, Problem]:
@@ -145,7 +156,7 @@ def _source(
     Args:
         name: of the data set.
         columns: the names of its columns.
-        choice: which rows and solutions of APPS are chosen.
+        options: how rows are read.
         tables: (the split that its rows wish for, a reader of them) of each table, by its name; ""
             for a file.
         fingerprint: a hash of the content, asked for once the form is known.
@@ -158,7 +169,7 @@ def _source(
         )
         has = ", ".join(map(abbreviated, columns[:MOST_SHOWN])) or "none"
         return Failure(Problem(f"needs {needed}, but has {has}"))
-    read_solutions = _reader(benchmark, choice)
+    read_solutions = _reader(benchmark, options)
 
     def rows() -> Rows:
         for split, (hint, read) in tables.items():
@@ -197,12 +208,13 @@ def _is_own(columns: Collection[str]) -> bool:
     return needed <= set(columns)
 
 
-def _reader(benchmark: Benchmark | None, choice: CodeValidationParameters) -> _ReadSolutions:
+def _reader(benchmark: Benchmark | None, options: ReadOptions) -> _ReadSolutions:
     """The reader of (the name of its table, a row) of a benchmark, or of a user's own file."""
     if benchmark is None:
         return lambda split, row: read_row(row).map(lambda solution: (solution,))
-    return lambda split, row: benchmark.read(row, split, choice).map(
-        lambda questions: tuple(chain(*map(labelled, questions)))
+    solutions = unsolved if options.is_written else labelled
+    return lambda split, row: benchmark.read(row, split, options.choice).map(
+        lambda questions: tuple(chain(*map(solutions, questions)))
     )
 
 
