@@ -28,6 +28,8 @@ from nip_fn.metrics.oversight import (
 OWN, GREEDY, UNTRAINED, SWAPPED = "own", "greedy", "untrained", "others' messages"
 SCRIPTS = ("silent", "random", "honest", "liar")
 ALONE = "solo_verifier"  # the protocol without provers
+# Those in which the verifier hears no argument: about given solutions, and about written answers.
+BASELINES = (ALONE, "solo_judge")
 
 # The provers' own model, alone: a prover that judges no better than the verifier cannot teach it.
 PROVERS_ALONE = "prover alone"
@@ -107,8 +109,9 @@ def contrasts(rows: Sequence[CardRow]) -> tuple[CardContrast, ...]:
     """
     verdicts = {(row.protocol, row.provers): row.judged.verdicts for row in rows}
     compared: list[tuple[str, str, tuple[str, str], Comparison]] = []
+    alone = next((name for name in BASELINES if (name, OWN) in verdicts), ALONE)
     for protocol, provers in verdicts:
-        over = (ALONE if provers == OWN else protocol, OWN)
+        over = (alone if provers == OWN else protocol, OWN)
         if over in verdicts and over != (protocol, provers):
             comparison = compare([verdicts[over]], [verdicts[protocol, provers]], "datapoint")
             if comparison.left_out:

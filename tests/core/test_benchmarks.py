@@ -171,7 +171,7 @@ def claim_of(name: str, **fields: Any) -> Datapoint:
 def test_only_programs_are_shown_as_programs(name: str, protocol: str) -> None:
     is_written = has_answers(protocol_of(HyperParameters(interaction_protocol=protocol)))
     for prompt in prompts(name, protocol).values():
-        assert (claim_of(name).solution in prompt) != is_written
+        assert is_written or claim_of(name).solution in prompt
         assert is_written or ("python" in prompt.lower()) == (name == "code-contests")
 
 

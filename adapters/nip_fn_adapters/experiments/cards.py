@@ -10,6 +10,7 @@ from nip_fn.errors import Problem
 from nip_fn.keys import fold_in, key
 from nip_fn.metrics.card import (
     ALONE,
+    BASELINES,
     GREEDY,
     OWN,
     PROVERS_ALONE,
@@ -29,7 +30,6 @@ from nip_fn.metrics.card import (
 from nip_fn.metrics.comparison import compare
 from nip_fn.metrics.inference import Difference, Estimate
 from nip_fn.params.agent import is_scripted
-from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.quotes import Quotes, messages_of_others
 from nip_fn.worlds import ACCURACY_BOUNDS, CARD_PROVERS
 from nip_fn_adapters.experiments.budgets import read_money
@@ -51,8 +51,10 @@ from nip_fn_adapters.experiments.settings import Settings, as_written
 from nip_fn_adapters.experiments.testing import (
     EvaluationOptions,
     folder_name,
+    playable,
     protocols_to_test,
     settings_for_testing,
+    verifier_alone,
     with_protocol,
 )
 from nip_fn_adapters.experiments.watching import NOBODY, Tell, Watch
@@ -183,7 +185,7 @@ def card(
         written = without_agents(version.run.params, written)
     base = settings_for_testing(written, {"repeats": GAMES, **options})
     configured = written.get("interaction_protocol", "nip")
-    usual = (configured,) if version else tuple(PROTOCOLS)
+    usual = (configured,) if version else playable(base)
     tested_protocols = protocols_to_test(protocols, usual, (verifier_model, prover_model))
     models = {"verifier_model": verifier_model, "prover_model": prover_model}
     rival_versions = [version_of(rival, runs) for rival in rivals]
@@ -240,7 +242,7 @@ def _planned(
     watch: Watch,
 ) -> Iterator[_Planned]:
     """The tests in the order in which they are played: each protocol's own provers first."""
-    for protocol in dict.fromkeys((*protocols, ALONE)):
+    for protocol in dict.fromkeys((*protocols, verifier_alone(base, protocols))):
         table = with_protocol(base, protocol, **models, tested=protocols)
         for provers, cast, fields in _conditions(protocol, base, version, rivals):
             written = merge(merge(table, fields), {"agents": cast})
@@ -262,8 +264,10 @@ def _conditions(
     once = {"rl": {"num_test_iterations": 1}, "text_rl": {"test_temperature": 0.0}}
     yield OWN, cast, {}
     yield GREEDY, cast, once
-    if protocol == ALONE:
-        yield PROVERS_ALONE, _provers_model(base, version), {}
+    if protocol in BASELINES:
+        # Of written answers the provers' model would judge its own.
+        if protocol == ALONE:
+            yield PROVERS_ALONE, _provers_model(base, version), {}
         return
     if version and any(version.adapter(name) for name in version.agents["prover"]):
         yield UNTRAINED, {**judge, **untrained(provers)}, {}

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Unpack
 from nip_fn.config.codec import changes, merge
 from nip_fn.config.study import ARM, Axis, Comparing, Level, Study, with_seeds
 from nip_fn.errors import Problem
-from nip_fn.metrics.card import ALONE
+from nip_fn.metrics.card import BASELINES
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import protocol_of
 from nip_fn_adapters.experiments.budgets import read_money
@@ -23,6 +23,7 @@ from nip_fn_adapters.experiments.testing import (
     measure,
     protocols_to_test,
     settings_for_testing,
+    verifier_alone,
     with_protocol,
 )
 from nip_fn_adapters.experiments.watching import NOBODY, Tell, Watch
@@ -117,13 +118,13 @@ def evaluate(
     baselines = {
         case.verifiers: test
         for case, test in zip(cases, tested, strict=True)
-        if case.protocol == ALONE
+        if case.protocol in BASELINES
     }
     rows = tuple(
         EvaluationRow(
             case.protocol,
             case.models,
-            measure(test, None if case.protocol == ALONE else baselines.get(case.verifiers)),
+            measure(test, None if case.protocol in BASELINES else baselines.get(case.verifiers)),
         )
         for case, test in zip(cases, tested, strict=True)
     )
@@ -157,11 +158,11 @@ def evaluation_study(
     cast = (models, verifier_model, prover_model)
     cases = _cases(table, protocols, *cast, provider, Path(runs), watch)
     arms = Axis(ARM, tuple(Level(case.cell.folder, case.cell.given) for case in cases))
-    alone = {case.verifiers: case.cell.folder for case in cases if case.protocol == ALONE}
+    alone = {case.verifiers: case.cell.folder for case in cases if case.protocol in BASELINES}
     over = {
         case.cell.folder: alone[case.verifiers]
         for case in cases
-        if case.protocol != ALONE and case.verifiers in alone
+        if case.protocol not in BASELINES and case.verifiers in alone
     }
     usual_name = f"{evaluation_name('eval', [case.cell for case in cases])}-seeds"
     study = Study(checked_name(name) or usual_name, {}, (arms,), compare=Comparing(baseline=over))
@@ -180,7 +181,8 @@ def _cases(
 ) -> list[_Case]:
     """Each protocol with each model, or with the models of the settings."""
     # The settings may name the baseline themselves, which then is tested once.
-    usual = (table.get("interaction_protocol", "nip"), ALONE)
+    played = table.get("interaction_protocol", "nip")
+    usual = (played, verifier_alone(table, (played,)))
     tested = protocols_to_test(protocols, usual, (*models, verifier_model, prover_model))
     cases: dict[HyperParameters, _Case] = {}
     for model in dict.fromkeys(models) or (None,):

@@ -1,19 +1,23 @@
 """Settings of runs that only test, and the measures of a test."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, NamedTuple, TypedDict
 
 from nip_fn.config.codec import merge
+from nip_fn.config.presets import with_preset
 from nip_fn.game.datapoint import SPLITS
-from nip_fn.game.protocol import Role
+from nip_fn.game.protocol import Role, has_answers
+from nip_fn.metrics.card import BASELINES
 from nip_fn.metrics.comparison import compare
 from nip_fn.metrics.evaluation import accuracy, always_fails
 from nip_fn.metrics.inference import Difference, Estimate
 from nip_fn.metrics.oversight import balanced_accuracy, expected_accuracy, majority_class_share
 from nip_fn.metrics.waste import Waste, alarming_waste
-from nip_fn.params.run import DEFAULT_AGENT
+from nip_fn.params.run import DEFAULT_AGENT, HyperParameters
+from nip_fn.protocols.answers import writer_of
+from nip_fn.protocols.registry import PROTOCOLS
 from nip_fn.run.state import RunState
 from nip_fn_adapters import extensions
 from nip_fn_adapters.experiments.casting import is_protocol, parts, players, recast
@@ -84,6 +88,30 @@ def protocols_to_test(
     for protocol in tested:
         extensions.register({"interaction_protocol": protocol}).unwrap()
     return tested
+
+
+def playable(table: Mapping[str, Any]) -> tuple[str, ...]:
+    """The registered protocols about solutions that are given, or else about written answers."""
+    made = {name: make(HyperParameters()) for name, make in PROTOCOLS.items()}
+    if not _is_written(table):
+        return tuple(name for name, protocol in made.items() if not has_answers(protocol))
+    return tuple(
+        name
+        for name, protocol in made.items()
+        if has_answers(protocol) or writer_of(protocol) is not None
+    )
+
+
+def _is_written(table: Mapping[str, Any]) -> bool:
+    return bool(with_preset(table).get("protocol_common", {}).get("answers") == "written")
+
+
+def verifier_alone(table: Mapping[str, Any], protocols: Iterable[str]) -> str:
+    """The protocol in which the verifier hears no argument, about answers as in these protocols."""
+    known = (PROTOCOLS[protocol] for protocol in protocols if protocol in PROTOCOLS)
+    is_written = _is_written(table) or any(has_answers(make(HyperParameters())) for make in known)
+    given, written = BASELINES
+    return written if is_written else given
 
 
 def with_protocol(

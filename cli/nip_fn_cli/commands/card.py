@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nip_fn.metrics.card import ALONE, GREEDY, OWN, CardContrast
+from nip_fn.metrics.card import GREEDY, OWN, CardContrast
 from nip_fn.metrics.inference import Difference, Estimate
 from nip_fn_adapters.experiments.cards import GAMES, Card, CardEntry, card
 from nip_fn_cli.config import overrides
@@ -242,8 +242,8 @@ def _print_notes(card: Card) -> None:
         if contrast.provers == OWN:
             gained = points(contrast.difference)
             print(
-                f"Judge accuracy gain of {contrast.protocol} over {ALONE}: {gained} points, "
-                f"p {p_value(contrast.p)}."
+                f"Judge accuracy gain of {contrast.protocol} over {contrast.over[0]}: "
+                f"{gained} points, p {p_value(contrast.p)}."
             )
     for agent, truth in card.labels.items():
         print(

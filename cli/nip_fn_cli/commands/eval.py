@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from nip_fn.metrics.card import ALONE
+from nip_fn.metrics.card import BASELINES
 from nip_fn_adapters.experiments.evaluating import EvaluationRow, evaluate, evaluation_study
 from nip_fn_adapters.experiments.sweeping import sweep
 from nip_fn_cli.config import overrides
@@ -48,7 +48,8 @@ def eval_command(
         list[str] | None,
         typer.Option(
             "--protocol",
-            help="A game; may be repeated.  The default is nip, with solo_verifier to compare.",
+            help="A game; may be repeated.  The default is nip, with solo_verifier to compare "
+            "(solo_judge, if answers are written).",
             metavar="NAME",
         ),
     ] = None,
@@ -140,7 +141,8 @@ def _print(rows: tuple[EvaluationRow, ...]) -> None:
         "protocol": [row.protocol for row in rows],
         "model": [_cast(row.models) for row in rows],
     }
-    print_tests(names, [row.measured for row in rows], over=ALONE)
+    alone = next((row.protocol for row in rows if row.protocol in BASELINES), BASELINES[0])
+    print_tests(names, [row.measured for row in rows], over=alone)
     for row in rows:
         for warning in row.measured.warnings:
             print(f"{MARK} {row.protocol}, {_cast(row.models)}: {warning}")

@@ -85,6 +85,10 @@ def _columns(state: RunState) -> dict[str, CellText]:
             ),
             "majority class": _percent(majority),
         }
+    answers = f"{split}.answer_accuracy"
+    written: dict[str, CellText] = {}
+    if any(answers in record for record in summary(state)):
+        written = {"right answers [95 %]": lambda record: accuracy_cell(record, answers)}
     selected = {f"selected {agent.name}": _selected(agent.name) for agent in state.params.agents}
     return {
         "iteration": _number("iteration"),
@@ -92,7 +96,8 @@ def _columns(state: RunState) -> dict[str, CellText]:
             accuracy_cell(record, f"{split}.accuracy") + _marked(record, split, agents)
         ),
         **balanced,
-        "buggy": _percent(f"{split}.accuracy_0"),
+        **written,
+        "wrong" if written else "buggy": _percent(f"{split}.accuracy_0"),
         "right": _percent(f"{split}.accuracy_1"),
         **failing,
         "nodes": lambda record: _number("sample.nodes")(record) + _marked(record, "sample", agents),
