@@ -20,6 +20,7 @@ from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, RunState, StageMetrics
 from nip_fn.training.tuning import Job
+from nip_fn_adapters.checking import answer_checker
 from nip_fn_adapters.data.opening import CACHE_VARIABLE, in_memory
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.providers import dummy
@@ -78,6 +79,9 @@ def no_tracker(row: StageMetrics, seconds: float) -> None:
 class SmallSession:
     """A session of a small run in a folder: from nothing, or from what an earlier one left."""
 
+    params = staticmethod(small_params)
+    dataset = staticmethod(small_dataset)
+
     def __init__(self, folder: Path) -> None:
         self.asked = CountingSampler()
         self._folder = folder
@@ -90,21 +94,43 @@ class SmallSession:
             assert state.faults == ()
         else:
             opened, state = store.create(self._folder).unwrap(), EMPTY
-        dataset = small_dataset()
-        first = RunStarted(small_params(), in_memory(dataset).info, "0")
+        data, params = in_memory(self.dataset()), self.params()
+        first = RunStarted(params, data.info, "0")
         world = World(
             sampler=self.asked,
             tuner=dummy.dummy_tuner(),
             publisher=dummy.serve_at_once,
-            source=in_memory(dataset).source,
+            source=data.source,
             store=wrap(opened),
             tracker=no_tracker,
+            checker=answer_checker(params, data),
         )
         begin = () if state.stage.name != "start" else (first,)
         try:
             return asyncio.run(interpret(state, world, first=begin)).unwrap()
         finally:
             opened.close()
+
+
+class AnsweringSession(SmallSession):
+    """A session of a small run in which the prover writes the answers."""
+
+    @staticmethod
+    def params() -> HyperParameters:
+        written = replace(small_params().protocol_common, answers="written")
+        malt = replace(small_params().malt, num_responses_per_timestep=2)
+        return replace(small_params(), protocol_common=written, malt=malt)
+
+    @staticmethod
+    def dataset() -> Dataset:
+        def to_answer(point: Datapoint) -> Datapoint:
+            return make_datapoint(
+                point.problem_id, point.question, "", None, kind="prose", reference="yes"
+            )
+
+        given = small_dataset()
+        train, test = (tuple(map(to_answer, split)) for split in (given.train, given.test))
+        return Dataset("small", train=train, validation=(), test=test)
 
 
 @pytest.fixture

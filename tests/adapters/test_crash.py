@@ -12,7 +12,7 @@ from nip_fn_adapters.recording import store
 from nip_fn_adapters.recording.store import CHECKPOINT
 
 from ..core.games import one_by_one
-from .conftest import SmallSession
+from .conftest import AnsweringSession, SmallSession
 
 
 class Died(Exception):
@@ -69,6 +69,7 @@ def _every_one(k: int) -> tuple[float, ...]:
 @pytest.mark.parametrize(
     "shares", [_of_every_third, pytest.param(_every_one, marks=pytest.mark.exhaustive)]
 )
+@pytest.mark.parametrize("session", [SmallSession, AnsweringSession], ids=["given", "written"])
 def test_a_run_that_died_at_any_write_ends_like_one_that_did_not(
     tmp_path: Path, session: type[SmallSession], shares: Callable[[int], tuple[float, ...]]
 ) -> None:

@@ -132,6 +132,9 @@ SHAPES = [(2, 3), (1, 1), (1, 2), (1, 6), (2, 2), (2, 4), (2, 5), (3, 2), (3, 3)
 # Those with a prover that always argues for acceptance, unless sides are drawn.
 STAND_BY = ["nip", "adp", "debate", "merlin_arthur", "mnip"]
 
+# Those whose trees stay small.
+SHORT = ["adp", "merlin_arthur", "solo_verifier", "pvg", "proposer_critic", "solo_judge"]
+
 # The protocols whose length can be set, more often than the others.
 LONG = ["nip", "debate", "mnip"]
 
@@ -139,7 +142,7 @@ LONG = ["nip", "debate", "mnip"]
 def _length(draw: st.DrawFn, protocol: str, verifier_first: bool) -> tuple[int, dict[str, Any]]:
     """A branching factor, and the protocol's own parameters."""
     if protocol not in LONG:
-        return (1 if protocol == "multi_channel_test" else draw(st.integers(1, 3))), {}
+        return (draw(st.integers(1, 3)) if protocol in SHORT else 1), {}
     sequential = protocol != "nip" and draw(st.booleans())
     turns = 3 if sequential else 2
     enough = [s for s in SHAPES if s[1] >= (1 if verifier_first else turns)]
