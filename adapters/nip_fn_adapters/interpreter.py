@@ -7,7 +7,6 @@ whatever is lost can be asked for again and whatever is paid for can be looked u
 
 import asyncio
 import dataclasses
-import time
 from collections import deque
 from collections.abc import Callable, Iterable
 
@@ -45,6 +44,7 @@ from nip_fn.run.state import RunState, answered_datapoint
 from nip_fn.run.step import pending, step
 from nip_fn.training.canary import canary_problem
 from nip_fn.training.tuning import Job
+from nip_fn_adapters import clock
 
 EffectAnswer = Result[tuple[Event | Unanswered, ...], Problem]
 
@@ -113,7 +113,7 @@ class _Loop:
         self._answered: asyncio.Queue[asyncio.Task[EffectAnswer]] = asyncio.Queue()
         self._in_flight: dict[asyncio.Task[EffectAnswer], Effect] = {}
         self._wave_came = asyncio.Event()  # and is not synced yet
-        self._stage_began = time.monotonic()
+        self._stage_began = clock.monotonic()
 
     async def run(self, stop: asyncio.Event) -> Result[RunState, Problem]:
         """Perform effects until none is left, `stop` is set, or one fails."""
@@ -156,7 +156,7 @@ class _Loop:
         self._observe(self.state, event)
         if isinstance(event, StageEnded):
             self._world.store.sync()
-            self._stage_began = time.monotonic()
+            self._stage_began = clock.monotonic()
             for row in self.state.rows:
                 if (row.iteration, row.stage) == (event.iteration, event.stage):
                     self._world.tracker(row, event.seconds)
@@ -168,7 +168,7 @@ class _Loop:
                 case FetchBatch(split, indices):
                     self.record(BatchFetched(self._world.source(split, indices)))
                 case EndStage(iteration, stage):
-                    seconds = time.monotonic() - self._stage_began
+                    seconds = clock.monotonic() - self._stage_began
                     self.record(StageEnded(iteration, stage, digest(self.state), seconds))
                 case CreateJob(job):
                     self.record(JobCreated(job.name, job.data_hash))

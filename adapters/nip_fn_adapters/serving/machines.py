@@ -3,7 +3,6 @@
 import asyncio
 import os
 import shutil
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
@@ -12,6 +11,7 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import one_line
+from nip_fn_adapters import clock
 from nip_fn_adapters.serving.gpus import gpu_memory, visible_gpus
 from nip_fn_adapters.serving.in_vllm import nip_fn_access as access
 from nip_fn_adapters.serving.processes import OwnedProcess, end_orphans
@@ -97,11 +97,11 @@ class ThisMachine:
         end_orphans(log)
         # A vLLM whose server was killed has the port until its reaper has ended it.  To count that
         # as crashes gave up the next server's vLLM: four tries with back-off take less than that.
-        end = time.monotonic() + self._settings.port_limit
+        end = clock.monotonic() + self._settings.port_limit
         while not is_successful(free := check_port(self._settings.host, launch.port)):
             taken = str(free.failure())
             tell(taken)
-            if time.monotonic() >= end:
+            if clock.monotonic() >= end:
                 return Failure(taken)
             await asyncio.sleep(POLL_SECONDS)
         return start_vllm(self._settings, launch, gpus, loras(), log)

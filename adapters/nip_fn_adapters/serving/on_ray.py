@@ -9,7 +9,6 @@ import asyncio
 import shutil
 import socket
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from pathlib import Path
@@ -21,6 +20,7 @@ from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, one_line
+from nip_fn_adapters import clock
 from nip_fn_adapters.durable import replace_file
 from nip_fn_adapters.providers.local.models import model_directory
 from nip_fn_adapters.serving.gpus import gpu_memory
@@ -267,12 +267,12 @@ class RayCluster:
         self, launch: Launch, gpus: Sequence[str], loras: Adapters, tell: Tell
     ) -> Result[Process, str]:
         """A vLLM that has begun to start on a node; or why it could not."""
-        end = time.monotonic() + NOTICE_SECONDS
+        end = clock.monotonic() + NOTICE_SECONDS
         while True:
             tell("it waits for room on a node of the Ray cluster")
             begun = await self._start_once(launch, len(gpus), loras)
             # No crash of vLLM: until Ray notices that a node is gone, it may choose it again.
-            if begun != Failure(LOST) or time.monotonic() >= end:
+            if begun != Failure(LOST) or clock.monotonic() >= end:
                 tell("")
                 return begun
             await asyncio.sleep(1.0)

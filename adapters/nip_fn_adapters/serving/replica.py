@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TypeVar
 from returns.pipeline import is_successful
 from returns.result import Failure, Result, Success
 
+from nip_fn_adapters import clock
 from nip_fn_adapters.serving.machines import Adapters, Process, Tell
 from nip_fn_adapters.serving.settings import FleetSettings
 from nip_fn_adapters.serving.vllm import Vllm
@@ -196,7 +196,7 @@ class Replica:
             # One that has died in its sleep stays away until its memory is given back.
             await self._awake.wait()
             self._reason = await self._run_once()
-            self._crashes.append(time.monotonic())
+            self._crashes.append(clock.monotonic())
             pause = restart_after(self._crashes, policy)
             if pause is not None:
                 message = "%s has ended: %s; it is started again in %g s"
@@ -245,12 +245,12 @@ class Replica:
 
     async def _watch(self, run: _Run) -> None:
         """End it if it is not online in time, or hangs later on."""
-        begun, limit = time.monotonic(), self._settings.start_limit
+        begun, limit = clock.monotonic(), self._settings.start_limit
         try:
             async with asyncio.timeout(limit):
                 while (await self._vllm.health())[0] != "online":
                     await asyncio.sleep(POLL_SECONDS)
-            logger.info("%s is online after %.0f s", self.name, time.monotonic() - begun)
+            logger.info("%s is online after %.0f s", self.name, clock.monotonic() - begun)
             await self._settle(run)
             await self._until_it_hangs(run)
             run.fault = f"its engine answered nothing for {self._settings.hang_limit:g} s"

@@ -6,7 +6,6 @@ twice.
 """
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import blake2b
@@ -19,6 +18,7 @@ from returns.pipeline import is_successful
 from returns.result import Result, Success
 
 from nip_fn.errors import Problem, one_line
+from nip_fn_adapters import clock
 from nip_fn_adapters.durable import replace_file
 from nip_fn_adapters.providers.api import replies
 from nip_fn_adapters.providers.api.admission import Permit
@@ -367,7 +367,7 @@ class _Batches:
         batch = batch or await self._find(client, note)
         if not batch:
             # The time is noted first: it says for how long a list may still lack the new batch.
-            self._write(replace(note, asked=time.time(), id=None))
+            self._write(replace(note, asked=clock.wall(), id=None))
             data = b"".join(_input_row(name, waiting.body) for name, waiting in part.items())
             file = await ensure_upload(client, f"{tag}.jsonl", data, "batch")
             batch = await client.batches.create(
@@ -379,7 +379,7 @@ class _Batches:
             number, server = len(part), self._task.server.url
             self._task.tell(f"batch {text_of(batch, 'id')} at {server}: {number:,} requests")
         if text_of(batch, "id") != note.id:
-            self._write(replace(self._read(tag), asked=time.time(), id=batch.id))
+            self._write(replace(self._read(tag), asked=clock.wall(), id=batch.id))
         return batch
 
     async def _find(self, client: Any, note: BatchNote) -> Any:

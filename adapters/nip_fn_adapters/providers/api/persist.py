@@ -1,7 +1,6 @@
 """Requests about files, jobs and models, repeated as long as that may help."""
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
@@ -11,6 +10,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, one_line
 from nip_fn.keys import fold_in, key
+from nip_fn_adapters import clock
 from nip_fn_adapters.decoding import UNREADABLE
 from nip_fn_adapters.providers.api.endpoints import Endpoint
 from nip_fn_adapters.providers.api.problems import describe, failure_of, remedy_for
@@ -46,7 +46,7 @@ class RetryTask(NamedTuple):
         history: tuple[Attempt, ...] = ()
         pause = 0.0
         while True:
-            began = time.monotonic()
+            began = clock.monotonic()
             try:
                 return Success(await call())
             except UNREADABLE as error:
@@ -55,7 +55,7 @@ class RetryTask(NamedTuple):
                 failure = RequestFailure("malformed", message=one_line(error))
             except (openai.OpenAIError, aiohttp.ClientError, OSError) as error:
                 failure = failure_of(error)
-            seconds = time.monotonic() - began
+            seconds = clock.monotonic() - began
             attempt = Attempt(failure.kind, failure.status, failure.retry_after, seconds, pause)
             outage = own_outage((*history, attempt), self.policy)
             history += (attempt._replace(in_outage=outage is not None),)

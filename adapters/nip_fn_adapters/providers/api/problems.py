@@ -11,6 +11,7 @@ import openai
 from aiohttp.http_exceptions import ContentEncodingError
 
 from nip_fn.errors import Problem, one_line
+from nip_fn_adapters import clock
 from nip_fn_adapters.providers.api.clients import RequestError
 from nip_fn_adapters.providers.api.endpoints import NO_KEY, Endpoint
 from nip_fn_adapters.providers.api.pace import seconds
@@ -103,7 +104,7 @@ _TOLD_APART = (RequestError, TimeoutError, aiohttp.ClientPayloadError, *_MALFORM
 
 def failure_in(body: bytes, status: int, headers: Mapping[str, str]) -> RequestFailure:
     """The failure that an answer with an error status stands for."""
-    wait = retry_after(headers, datetime.now(UTC))
+    wait = retry_after(headers, datetime.fromtimestamp(clock.wall(), UTC))
     return read_refusal(body, status)._replace(retry_after=wait)
 
 

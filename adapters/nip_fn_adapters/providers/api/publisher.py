@@ -4,7 +4,6 @@ Providers do not score replies, so there are no log-probabilities to compare.
 """
 
 import asyncio
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -15,6 +14,7 @@ from returns.result import Failure, Result
 from nip_fn.errors import Problem
 from nip_fn.run.events import Publish
 from nip_fn.run.ports import Publisher, Served
+from nip_fn_adapters import clock
 from nip_fn_adapters.providers.api.clients import make_client
 from nip_fn_adapters.providers.api.tuner import Timeouts, TrainingServer
 
@@ -31,14 +31,14 @@ def api_publisher(
 
     async def publish(effect: Publish) -> Result[Served, Problem]:
         training = groups[effect.group]
-        server, deadline = training.endpoint, time.monotonic() + timeouts.limit
+        server, deadline = training.endpoint, clock.monotonic() + timeouts.limit
         task = training.retry_task(f"publishing {effect.adapter}", timeouts.retries, tell)
         async with make_client(server, timeout=timeouts.answer, connections=1) as client:
             while True:
                 is_served = await task.persist(partial(_is_served, client, effect.adapter))
                 if is_served.value_or(True):
                     return is_served.map(lambda yes: Served())
-                if time.monotonic() >= deadline:
+                if clock.monotonic() >= deadline:
                     return Failure(
                         Problem(
                             f"the server does not serve {effect.adapter} after "

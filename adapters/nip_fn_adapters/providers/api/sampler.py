@@ -5,7 +5,6 @@ and a request that fails for good never takes the replies of its siblings with i
 """
 
 import asyncio
-import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from functools import partial
@@ -24,6 +23,7 @@ from nip_fn.keys import Key
 from nip_fn.params.agent import AgentParameters
 from nip_fn.run.ports import Unanswered
 from nip_fn.run.request import Request
+from nip_fn_adapters import clock
 from nip_fn_adapters.costs.budget import Meter, tokens_of
 from nip_fn_adapters.costs.prices import Tokens
 from nip_fn_adapters.providers.api import capabilities, pace, problems, replies, retries
@@ -248,10 +248,10 @@ class ApiSampler:
         reserved = await self._meter.reserve(query.request, num_keys, durable=self.durable)
         if not is_successful(reserved):
             return Failure(reserved.failure())
-        began = time.monotonic()
+        began = clock.monotonic()
         with reserved.unwrap() as charge:
             answer, headers = await self._exchange(server, query, used)
-            seconds = time.monotonic() - began
+            seconds = clock.monotonic() - began
             shortest = self._shortest.get((server, query.model), retries.UNKNOWN_SECONDS)
             charge.bill(_billed(answer, seconds, shortest))
         if isinstance(answer, Problem):
@@ -451,7 +451,7 @@ class ApiSampler:
             self._settings.tell(f"{problem}; {consequence}")
 
     def _clock(self) -> float:
-        return time.monotonic() * self._settings.speed
+        return clock.monotonic() * self._settings.speed
 
     async def _pause(self, seconds: float) -> None:
         if not seconds:

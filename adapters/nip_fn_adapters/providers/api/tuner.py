@@ -1,7 +1,6 @@
 """Training through a fine-tuning API: each job is created once, however often it is requested."""
 
 import asyncio
-import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from functools import partial
@@ -17,6 +16,7 @@ from nip_fn.params.agent import agent_group
 from nip_fn.params.run import HyperParameters
 from nip_fn.run.ports import FailedTraining, Tuned, Tuner
 from nip_fn.training.tuning import Job
+from nip_fn_adapters import clock
 from nip_fn_adapters.providers.api import jobs
 from nip_fn_adapters.providers.api.clients import make_client
 from nip_fn_adapters.providers.api.endpoints import KEY_VARIABLES, Endpoint, endpoints_of
@@ -240,7 +240,7 @@ class _RemoteJob(NamedTuple):
 
     def _note(self, file: str | None, id: str | None = None, *, ended: bool = False) -> None:
         job = self.intent.job
-        note = LedgerNote(self.intent.tag, time.time(), id, job.group, file, ended)
+        note = LedgerNote(self.intent.tag, clock.wall(), id, job.group, file, ended)
         write_note(self.run, job.name, note)
 
     async def _find(self, note: LedgerNote | None) -> Remote | None:
@@ -272,14 +272,14 @@ class _RemoteJob(NamedTuple):
             raise
 
     async def _follow(self, remote: Remote) -> Result[Tuned, Problem]:
-        began = time.monotonic()
+        began = clock.monotonic()
         while True:
             ended = self._ended(remote)
             if ended is not None:
                 if remote.status in WITHOUT_MODEL:
                     self._note(remote.file, remote.id, ended=True)
                 return ended
-            waited = time.monotonic() - began
+            waited = clock.monotonic() - began
             seconds_left = self.timeouts.limit - waited
             if seconds_left <= 0:
                 return Failure(self._too_long(remote))

@@ -1,10 +1,11 @@
 """Files at a provider, and lists of its objects."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
+
+from nip_fn_adapters import clock
 
 Found = TypeVar("Found")
 
@@ -42,10 +43,10 @@ async def look_for(
         settle: seconds from then until it must be listed if it was created.
     """
     # A clock that has been set back must not make the wait longer than `settle`.
-    until = 0.0 if requested_at is None else min(time.time(), requested_at) + settle
+    until = 0.0 if requested_at is None else min(clock.wall(), requested_at) + settle
     while True:
         listed = await find()
-        if listed or time.time() >= until:
+        if listed or clock.wall() >= until:
             return listed
         await asyncio.sleep(min(1.0, settle / 10))
 

@@ -1,7 +1,6 @@
 """Requests to a language-model server; `serving.wire` has their bodies."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from functools import partial
@@ -16,6 +15,7 @@ import openai
 from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem, one_line
+from nip_fn_adapters import clock
 from nip_fn_adapters.decoding import UNREADABLE
 from nip_fn_adapters.providers.api.clients import MOST_BYTES, make_client
 from nip_fn_adapters.providers.api.endpoints import Endpoint
@@ -102,7 +102,7 @@ class Client(NamedTuple):
         """
         # Not through `RetryTask`: a server that has just been started may take minutes to answer,
         # which is no reason to give up or to back off.
-        began = reminded = time.monotonic()
+        began = reminded = clock.monotonic()
         while True:
             try:
                 remind = self.timeouts.remind
@@ -116,7 +116,7 @@ class Client(NamedTuple):
                 return Failure(
                     describe(self.server, "asking for its version", failure, remedy=remedy)
                 )
-            waited = time.monotonic() - began
+            waited = clock.monotonic() - began
             if waited >= self.timeouts.ready:
                 message = (
                     f"no language-model server answers at {self.server.url} after {waited:.0f} s"
@@ -124,8 +124,8 @@ class Client(NamedTuple):
                 return Failure(
                     Problem(message, remedy=f"start one there ({start}), or check {ADDRESS}")
                 )
-            if time.monotonic() - reminded >= self.timeouts.remind:
-                reminded = time.monotonic()
+            if clock.monotonic() - reminded >= self.timeouts.remind:
+                reminded = clock.monotonic()
                 seconds_left = self.timeouts.ready - waited
                 line = describe(self.server, "asking for its version", failure)
                 self.tell(

@@ -3,7 +3,6 @@
 import asyncio
 import re
 import shlex
-import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import suppress
 from functools import partial
@@ -23,6 +22,7 @@ from nip_fn.params.agent import AgentParameters, agent_group
 from nip_fn.params.run import HyperParameters
 from nip_fn.training.canary import Score
 from nip_fn.training.tuning import Probe
+from nip_fn_adapters import clock
 from nip_fn_adapters.durable import replace_file, sync_path
 from nip_fn_adapters.providers.api.endpoints import Endpoint, endpoints_of
 from nip_fn_adapters.providers.api.ledger import identity
@@ -181,9 +181,9 @@ class Host:
     async def _until_online(self, status: VllmStatus) -> Result[tuple[Endpoint, ...], Problem]:
         """The replicas of vLLM, once its status is online."""
         timeouts = self.client.timeouts
-        began = reminded = sound = time.monotonic()
+        began = reminded = sound = clock.monotonic()
         while status.status != "online":
-            now = time.monotonic()
+            now = clock.monotonic()
             # The server restarts a vLLM that has crashed; only one that stays crashed is given up.
             sound = sound if status.status == "crashed" else now
             line = f"vLLM at {self.client.server.url}: {status.status.replace('_', ' ')}"

@@ -4,7 +4,6 @@ A job's id holds the identity of the run, so a run that is resumed finds its own
 """
 
 import asyncio
-import time
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
@@ -15,6 +14,7 @@ from returns.result import Failure, Result, Success
 from nip_fn.errors import Problem, collect
 from nip_fn.run.ports import FailedTraining, Follow, Tuned, Tuner
 from nip_fn.training.tuning import Job
+from nip_fn_adapters import clock
 from nip_fn_adapters.providers.selfhosted.host import Host, safe_name
 from nip_fn_adapters.results import bind_async
 from nip_fn_adapters.serving.wire import ENDED, JobInfo, Refusal
@@ -94,10 +94,10 @@ class _RemoteJob(NamedTuple):
         return (await self.host.fetch(tuned.adapter)).map(lambda nothing: tuned)
 
     async def _poll(self, info: JobInfo) -> Result[Tuned, Problem]:
-        timeouts, began = self.host.client.timeouts, time.monotonic()
+        timeouts, began = self.host.client.timeouts, clock.monotonic()
         # Not by recursion through `bind_async`: a training of a day is looked at 17,000 times.
         while self._is_under_way(info):
-            waited = time.monotonic() - began
+            waited = clock.monotonic() - began
             seconds_left = timeouts.limit - waited
             if seconds_left <= 0:
                 message = f"{self.name}, is still {info.status} after {waited:.0f} s"
