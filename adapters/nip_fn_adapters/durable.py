@@ -23,6 +23,18 @@ def replace_file(path: Path, data: bytes) -> None:
     sync_path(path.parent)
 
 
+def make_folder(path: Path, levels: int = 1) -> None:
+    """Create a folder, and those above it, so that a power cut leaves their names.
+
+    `levels`: of the folders above it, those in which names may be new although they are there:
+    whoever created them may have died before they were synced.
+    """
+    missing = sum(not folder.exists() for folder in (path, *path.parents))
+    path.mkdir(parents=True, exist_ok=True)
+    for folder in path.parents[: max(levels, missing)]:
+        sync_path(folder)
+
+
 def sync_path(path: Path) -> None:
     """Return once a file, or the names in a folder, would survive a power cut."""
     descriptor = os.open(path, os.O_RDONLY)

@@ -13,7 +13,7 @@ from returns.result import Failure, Result, Success
 
 from nip_fn.errors import Problem
 from nip_fn_adapters.costs.prices import PriceTable, parse_prices, prices_text
-from nip_fn_adapters.durable import replace_file, sync_path
+from nip_fn_adapters.durable import make_folder, replace_file
 
 UNRECORDED, PRICES = "unrecorded", "prices.toml"
 WIDTH = 24  # bytes, so that a shorter number overwrites a longer one
@@ -66,16 +66,16 @@ class UnrecordedNote:
     def __call__(self, dollars: float, *, sync: bool) -> None:
         """Overwrite the number."""
         # In place and in one write, which a kill cannot divide: far cheaper than a new file.
-        file = self._run / UNRECORDED
-        is_new = not file.exists()
-        if is_new:
-            self._run.mkdir(parents=True, exist_ok=True)
-        descriptor = os.open(file, os.O_WRONLY | os.O_CREAT, 0o644)
+        file, text = self._run / UNRECORDED, f"{dollars:<{WIDTH - 1}.9f}\n".encode()
+        # Whole from the beginning: an empty note would keep the run from being resumed.
+        if not file.exists():
+            make_folder(self._run)
+            replace_file(file, text)
+            return
+        descriptor = os.open(file, os.O_WRONLY)
         try:
-            os.pwrite(descriptor, f"{dollars:<{WIDTH - 1}.9f}\n".encode(), 0)
+            os.pwrite(descriptor, text, 0)
             if sync:
                 os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        if is_new:
-            sync_path(self._run)

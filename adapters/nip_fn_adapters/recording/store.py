@@ -15,7 +15,7 @@ from nip_fn.errors import Problem
 from nip_fn.params.names import is_plain_name
 from nip_fn.run import checkpoint
 from nip_fn.run.checkpoint import Recording
-from nip_fn_adapters.durable import replace_file, sync_path
+from nip_fn_adapters.durable import make_folder, replace_file, sync_path
 
 CHECKPOINT = "checkpoint.msgpack"
 
@@ -79,7 +79,7 @@ class Reopened(NamedTuple):
 
 def create(run: Path) -> Result[AppendStore, Problem]:
     """The store of a new run in the folder `run`, which must not hold a run yet."""
-    run.mkdir(parents=True, exist_ok=True)
+    make_folder(run)
     path = run / CHECKPOINT
     try:
         # Created exclusively: of two commands that choose the same name at once, one must lose.
@@ -93,12 +93,14 @@ def create(run: Path) -> Result[AppendStore, Problem]:
                 kind="run",
             )
         )
-    fcntl.flock(descriptor, fcntl.LOCK_EX)
     store = AppendStore(descriptor, path)
-    store.append(checkpoint.header())
-    store.sync()
-    # Without this the file itself may be missing after a power cut, though its bytes were synced.
-    sync_path(run)
+    with _closed_on_failure(store):
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        store.append(checkpoint.header())
+        store.sync()
+        # Without this the file itself may be missing after a power cut, though its bytes were
+        # synced.
+        sync_path(run)
     return Success(store)
 
 
@@ -122,27 +124,43 @@ def reopen(run: Path) -> Result[Reopened, Problem]:
     except FileNotFoundError:
         remedy = "start it without `resume`"
         return Failure(Problem(f"{run} holds no run to resume", remedy=remedy, kind="run"))
-    # The lock is the kernel's and ends with its process, so that none is ever left behind by a
-    # crash, as a lock file would be.
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        os.close(descriptor)
-        problem = f"{run} is being written by another process"
-        return Failure(Problem(problem, remedy="stop that one first", kind="run"))
-    # Read under the lock: before it, another process might still append.
-    reading = read_recording(run / CHECKPOINT)
-    if isinstance(reading, Failure):
-        os.close(descriptor)
-        return Failure(reading.failure())
-    store, recording = AppendStore(descriptor, run / CHECKPOINT), reading.unwrap()
-    # Cut before anything is appended: frames after a torn one could not be found again.
-    if recording.torn:
-        store.cut(recording.size)
-    if not recording.size:  # its writer died while it wrote the header
-        store.append(checkpoint.header())
+    store = AppendStore(descriptor, run / CHECKPOINT)
+    with _closed_on_failure(store):
+        # The lock is the kernel's and ends with its process, so that none is ever left behind by a
+        # crash, as a lock file would be.
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            problem = f"{run} is being written by another process"
+            return _refused(store, Problem(problem, remedy="stop that one first", kind="run"))
+        # Read under the lock: before it, another process might still append.
+        reading = read_recording(run / CHECKPOINT)
+        if isinstance(reading, Failure):
+            return _refused(store, reading.failure())
+        recording = reading.unwrap()
+        # Cut before anything is appended: frames after a torn one could not be found again.
+        if recording.torn:
+            store.cut(recording.size)
+        if not recording.size:  # its writer died while it wrote the header
+            store.append(checkpoint.header())
+        # What the last writer did not sync may be an intent, which this one carries out.
         store.sync()
     return Success(Reopened(store, recording))
+
+
+@contextmanager
+def _closed_on_failure(store: AppendStore) -> Iterator[None]:
+    """Give the file back if the block raises, so that the same process may try again."""
+    try:
+        yield
+    except BaseException:
+        store.close()
+        raise
+
+
+def _refused(store: AppendStore, problem: Problem) -> Result[Reopened, Problem]:
+    store.close()
+    return Failure(problem)
 
 
 def below(folder: Path, *names: str) -> Path:

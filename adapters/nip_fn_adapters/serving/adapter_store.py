@@ -18,7 +18,7 @@ import msgspec
 from msgspec.structs import replace
 from returns.result import Failure, Result, Success
 
-from nip_fn_adapters.durable import replace_file, sync_path
+from nip_fn_adapters.durable import make_folder, replace_file, sync_path
 from nip_fn_adapters.serving.wire import AdapterFile, AdapterInfo, Needs, Refusal
 
 # Adapters that were uploaded and not served: their clients send them again if they need to.
@@ -46,7 +46,7 @@ class AdapterStore:
         # Clients send whole files again, so what the last server left unfinished is of no use.
         shutil.rmtree(self._uploads, ignore_errors=True)
         for folder in (self._adapters, self._uploads):
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         self.ledger = Ledger()
         if self._file.exists():
             self.ledger = msgspec.json.decode(self._file.read_bytes(), type=Ledger)

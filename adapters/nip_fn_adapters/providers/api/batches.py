@@ -19,7 +19,7 @@ from returns.result import Result, Success
 
 from nip_fn.errors import Problem, one_line
 from nip_fn_adapters import clock
-from nip_fn_adapters.durable import replace_file
+from nip_fn_adapters.durable import make_folder, replace_file
 from nip_fn_adapters.providers.api import replies
 from nip_fn_adapters.providers.api.admission import Permit
 from nip_fn_adapters.providers.api.capabilities import Capabilities
@@ -296,7 +296,7 @@ class _Batches:
         return msgspec.json.decode((self._folder / f"{tag}.json").read_bytes(), type=BatchNote)
 
     def _write(self, note: BatchNote) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_folder(self._folder)
         replace_file(self._folder / f"{note.tag}.json", msgspec.json.encode(note))
 
     async def _carry_out(self, note: BatchNote, part: _Wave) -> None:
@@ -335,8 +335,7 @@ class _Batches:
         batch = await self._task.persist(partial(self._ensure, client, tag, part))
         while batch.map(lambda seen: seen.status not in ENDED).value_or(False):
             await asyncio.sleep(self._times.poll)
-            retrieve = partial(client.batches.retrieve, batch.unwrap().id)
-            batch = await self._task.persist(retrieve)
+            batch = await self._task.persist(partial(_retrieve, client, batch.unwrap().id))
         return batch
 
     def _note_end(self, tag: str, batch: Any, outcomes: Mapping[str, RowOutcome]) -> None:
@@ -361,7 +360,7 @@ class _Batches:
 
         note = self._read(tag)
         try:
-            batch = await client.batches.retrieve(note.id) if note.id else None
+            batch = await _retrieve(client, note.id) if note.id else None
         except openai.NotFoundError:
             batch = None
         batch = batch or await self._find(client, note)
@@ -401,6 +400,13 @@ def _fail(outcome: "asyncio.Future[RowOutcome]", error: Exception, folder: Path)
         remedy="restore the folder, so that no batch is paid for twice, and resume the run",
     )
     outcome.set_result(problem)
+
+
+async def _retrieve(client: Any, batch_id: str) -> Any:
+    """The batch with that id; raises `ValueError` if the answer is none."""
+    batch = await client.batches.retrieve(batch_id)
+    text_of(batch, "status")
+    return batch
 
 
 async def _listed(client: Any, tag: str) -> Any:

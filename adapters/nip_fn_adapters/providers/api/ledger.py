@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from nip_fn_adapters.durable import replace_file, sync_path
+from nip_fn_adapters.durable import make_folder, replace_file
 from nip_fn_adapters.providers.api.jobs import Intent
 
 
@@ -32,8 +32,6 @@ def identity(run: Path) -> str:
     file = run / "api" / "identity"
     if not file.exists():
         _write(file, secrets.token_hex(8).encode())
-        # The folder of the file is new, too, and must survive a power cut as well.
-        sync_path(run)
     return file.read_text("ascii").strip()
 
 
@@ -72,5 +70,5 @@ def _file(run: Path, job: str) -> Path:
 
 
 def _write(file: Path, data: bytes) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(file.parent, levels=2)  # up to the run's folder
     replace_file(file, data + b"\n")

@@ -17,6 +17,7 @@ from nip_fn.run.ports import Publisher, Served
 from nip_fn_adapters import clock
 from nip_fn_adapters.providers.api.clients import make_client
 from nip_fn_adapters.providers.api.tuner import Timeouts, TrainingServer
+from nip_fn_adapters.providers.api.uploads import each
 
 DEFAULT_TIMEOUTS = Timeouts(poll=5.0, limit=600.0)  # from the end of a job until its model answers
 
@@ -57,7 +58,7 @@ async def _is_served(client: Any, model: str) -> bool:
     import openai
 
     with suppress(openai.NotFoundError):  # not every server has a list
-        async for listed in client.models.list():
+        async for listed in each(client.models.list()):
             if listed.id == model:
                 return True
     with suppress(openai.NotFoundError):

@@ -18,7 +18,7 @@ import msgspec
 from nip_fn.run.ports import Tuned
 from nip_fn.training.canary import Score
 from nip_fn.training.tuning import Job
-from nip_fn_adapters.durable import replace_file
+from nip_fn_adapters.durable import make_folder, replace_file
 from nip_fn_adapters.processes.endings import exit_reason, signal_reason
 
 
@@ -76,8 +76,8 @@ def job_hash(job: Job) -> str:
 
 def write_job(files: JobFiles, job: Job) -> None:
     """Write the job down for the child."""
-    files.folder.mkdir(parents=True, exist_ok=True)
-    files.adapters.mkdir(exist_ok=True)
+    make_folder(files.folder, levels=2)
+    make_folder(files.adapters)
     replace_file(files.folder / "job.msgpack", msgspec.msgpack.encode(job))
 
 

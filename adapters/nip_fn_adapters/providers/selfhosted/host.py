@@ -23,7 +23,7 @@ from nip_fn.params.run import HyperParameters
 from nip_fn.training.canary import Score
 from nip_fn.training.tuning import Probe
 from nip_fn_adapters import clock
-from nip_fn_adapters.durable import replace_file, sync_path
+from nip_fn_adapters.durable import make_folder, replace_file, sync_path
 from nip_fn_adapters.providers.api.endpoints import Endpoint, endpoints_of
 from nip_fn_adapters.providers.api.ledger import identity
 from nip_fn_adapters.providers.selfhosted.client import DEFAULT_TIMEOUTS, Client, Timeouts
@@ -139,7 +139,7 @@ class Host:
         if folder.is_dir():
             return Success(None)
         unfinished = folder.with_name(f".{adapter}")
-        unfinished.mkdir(parents=True, exist_ok=True)
+        make_folder(unfinished)
         for file in get_args(AdapterFile):
             path, limit = f"/adapters/{adapter}/{file}", self.client.timeouts.publish
             got = await self.client.call(f"{file} of {adapter}", "get", path, bytes, timeout=limit)

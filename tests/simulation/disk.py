@@ -1,0 +1,209 @@
+"""A disk that may be full, fail, or lose power, under real files.
+
+The files are real, and so is all that reads and writes them; the disk is told what was synced, and
+says what of the rest a power cut leaves: any part of what was appended, the old or the new content
+of what was overwritten, and for each name in a folder the old or the new file.
+"""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from errno import EIO, ENOSPC
+from pathlib import Path
+from random import Random
+from typing import Any, NamedTuple
+
+from .faults import Faults
+
+_REAL = {name: getattr(os, name) for name in ("write", "fsync", "open", "replace")}
+
+
+class Image(NamedTuple):
+    """The content of a disk: folders (None) and files by their paths, as a restart finds them."""
+
+    content: dict[Path, bytes | None]
+    inodes: dict[Path, int]
+
+
+class Disk:
+    """The files below a folder."""
+
+    def __init__(self, root: Path, faults: Faults, die: Callable[[str], None]) -> None:
+        """Empty.  `die` is called with the fault by which the process dies that writes."""
+        self.root, self._faults, self._die = root, faults, die
+        root.mkdir(parents=True)
+        self._synced: dict[int, bytes] = {}  # content by inode
+        self._names: dict[Path, dict[str, int]] = {}  # inodes by name, of each folder
+        self._late: list[Callable[[], None]] | None = None
+        self.events = 0
+
+    # ------------------------------------------------------------------------ what programs call
+
+    def write(self, descriptor: int, data: Any) -> int:
+        self.events += 1
+        if self._faults.hits("torn write"):
+            _REAL["write"](descriptor, data[: self._faults.random.randrange(len(data) + 1)])
+            self._die("kill")
+            return len(data)
+        if self._faults.hits("no space"):
+            written = data[: self._faults.random.randrange(len(data))]
+            if written and self._faults.random.random() < 0.5:
+                _REAL["write"](descriptor, written)
+            raise OSError(ENOSPC, "No space left on device")
+        self._perhaps_die()
+        return int(_REAL["write"](descriptor, data))
+
+    def sync(self, descriptor: int, path: Path) -> None:
+        self.events += 1
+        self._perhaps_die()
+        if self._faults.hits("input/output error"):
+            raise OSError(EIO, "Input/output error")
+        if path.is_dir():
+            names = _inodes(path)
+            self._do(lambda: self._names.__setitem__(path, names))
+        else:
+            inode, content = os.fstat(descriptor).st_ino, path.read_bytes()
+            self._do(lambda: self._synced.__setitem__(inode, content))
+        self._perhaps_die()
+
+    def replace(self, source: Path, target: Path) -> None:
+        self.events += 1
+        self._perhaps_die()
+        if self._faults.hits("no space", 0.5):
+            raise OSError(ENOSPC, "No space left on device", str(target))
+        _REAL["replace"](source, target)
+
+    def _perhaps_die(self) -> None:
+        if self._faults.hits("death at a write"):
+            self._die(self._faults.random.choice(("kill", "power cut")))
+
+    def _do(self, change: Callable[[], None]) -> None:
+        """Make something durable: now, or at the end of the thread that syncs."""
+        change() if self._late is None else self._late.append(change)
+
+    @contextmanager
+    def slowly(self) -> Iterator[Callable[[], None]]:
+        """Inside, a sync covers what was written before it; it is durable once the value is called.
+
+        That is what a sync in a thread does at the least.
+        """
+        late: list[Callable[[], None]] = []
+        self._late = late
+
+        def finish() -> None:
+            for change in late:
+                change()
+
+        try:
+            yield finish
+        finally:
+            self._late = None
+
+    # ---------------------------------------------------------------------------- after an end
+
+    def durable(self, path: Path) -> bytes:
+        """The bytes of a file that would survive a power cut now; none if its name would not."""
+        inode = self._names.get(path.parent, {}).get(path.name)
+        parents = [folder for folder in path.parents if folder.is_relative_to(self.root)]
+        named = all(folder.name in self._names.get(folder.parent, {}) for folder in parents[:-1])
+        return self._synced.get(inode, b"") if named and inode is not None else b""
+
+    def image(self) -> Image:
+        """The disk as a killed process leaves it."""
+        paths = [self.root, *sorted(self.root.rglob("*"))]
+        content = {path: None if path.is_dir() else path.read_bytes() for path in paths}
+        return Image(content, {path: path.stat().st_ino for path in paths})
+
+    def image_after_power_cut(self, random: Random) -> Image:
+        """The disk as a power cut leaves it."""
+        found = Image({self.root: None}, {})
+        self._survivors(self.root, random, found)
+        return found
+
+    def _survivors(self, folder: Path, random: Random, found: Image) -> None:
+        now = _inodes(folder) if folder.is_dir() else {}
+        before = self._names.get(folder, {})
+        for name in sorted({*now, *before}):
+            inodes = [before.get(name), now.get(name)]
+            inode = random.choice(inodes)
+            path = folder / name
+            if inode is None:
+                continue
+            if path.is_dir() and inode == now.get(name):
+                found.content[path] = None
+                self._survivors(path, random, found)
+            elif inode == now.get(name):
+                found.content[path] = _part(self._synced.get(inode, b""), path.read_bytes(), random)
+            elif inode in self._synced:
+                found.content[path] = self._synced[inode]
+
+    def restore(self, image: Image) -> None:
+        """Have that content; what was durable stays so, and after a power cut all of it is."""
+        shutil.rmtree(self.root)
+        moved: dict[int, int] = {}
+        for path, content in image.content.items():
+            if content is None:
+                path.mkdir(exist_ok=True, parents=True)
+            else:
+                path.write_bytes(content)
+            if path in image.inodes:
+                moved[image.inodes[path]] = path.stat().st_ino
+        if image.inodes:
+            self._synced = {moved.get(inode, inode): data for inode, data in self._synced.items()}
+            self._names = {
+                folder: {name: moved.get(inode, inode) for name, inode in names.items()}
+                for folder, names in self._names.items()
+            }
+        else:
+            files = {path: data for path, data in image.content.items() if data is not None}
+            self._synced = {path.stat().st_ino: data for path, data in files.items()}
+            folders = [path for path, data in image.content.items() if data is None]
+            self._names = {folder: _inodes(folder) for folder in folders}
+
+
+def _inodes(folder: Path) -> dict[str, int]:
+    with os.scandir(folder) as entries:
+        return {entry.name: entry.inode() for entry in entries}
+
+
+def _part(synced: bytes, now: bytes, random: Random) -> bytes:
+    """What is left of a file of which only `synced` was made durable."""
+    if now.startswith(synced):
+        return now[: random.randint(len(synced), len(now))]
+    return random.choice((synced, now))
+
+
+@contextmanager
+def disks(all_disks: tuple[Disk, ...]) -> Iterator[None]:
+    """Inside, what writes below the disks' folders does so on them."""
+    roots = {str(disk.root): disk for disk in all_disks}
+
+    def disk_of(path: str) -> Disk | None:
+        return next((disk for root, disk in roots.items() if path.startswith(root)), None)
+
+    def path_of(descriptor: int) -> str:
+        return os.readlink(f"/proc/self/fd/{descriptor}")
+
+    def write(descriptor: int, data: Any) -> int:
+        disk = disk_of(path_of(descriptor))
+        return disk.write(descriptor, data) if disk else int(_REAL["write"](descriptor, data))
+
+    def fsync(descriptor: int) -> None:
+        path = path_of(descriptor)
+        disk = disk_of(path)
+        if disk:
+            disk.sync(descriptor, Path(path))
+
+    def replace(source: Any, target: Any, **options: Any) -> None:
+        disk = disk_of(str(target))
+        if disk:
+            disk.replace(Path(source), Path(target))
+        else:
+            _REAL["replace"](source, target, **options)
+
+    os.write, os.fsync, os.replace = write, fsync, replace  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os.write, os.fsync, os.replace = _REAL["write"], _REAL["fsync"], _REAL["replace"]

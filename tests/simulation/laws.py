@@ -1,0 +1,144 @@
+"""The laws of a schedule, each a method; whoever takes part in the world calls them."""
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from nip_fn.errors import Problem
+from nip_fn.run import checkpoint
+from nip_fn.run.events import Event, JobCreated, Replied, StageEnded
+from nip_fn.run.request import Request
+from nip_fn.training.tuning import Job
+
+Place = tuple[object, ...]  # of a reply: the number of its stage, tree, path, agent, index, attempt
+ROUNDING = 1e-6  # dollars
+
+
+class Auditor:
+    """Watches a schedule, and notes which laws were broken."""
+
+    def __init__(self, reach: Callable[[str], None]) -> None:
+        self.broken: list[tuple[str, str]] = []
+        self.reach = reach
+        self.paid, self.budget = 0.0, float("inf")
+        self.asked = Counter[str]()
+        self.deaths = 0
+        self._stage = 0
+        self._recorded: set[Place] = set()
+        self._delivered: set[Place] = set()
+        self._places: dict[str, Place] = {}  # by the key of the reply
+
+    def _break(self, law: str, detail: object) -> None:
+        self.broken.append((law, str(detail)))
+
+    # ------------------------------------------------------------------------------- what it sees
+
+    def begin(self, events: Iterable[Event]) -> None:
+        """A session begins after these events."""
+        before = self._stage, self._recorded
+        self._stage, self._recorded, self._delivered = 0, set(), set()
+        for event in events:
+            self.record(event)
+        if before[0] == self._stage and before[1] - self._recorded:
+            self.reach("recorded replies that a power cut has taken")
+
+    def record(self, event: Event) -> None:
+        """An event is in the recording."""
+        if isinstance(event, StageEnded):
+            self._stage += 1
+        if isinstance(event, Replied):
+            self._recorded.update(
+                (self._stage, event.tree, event.path, event.agent, index, event.attempt)
+                for index, _ in event.completions
+            )
+
+    def places(self, tree: int, ask: Any, request: Request) -> None:
+        """These replies are wanted."""
+        for index, key in zip(ask.indices, request.keys, strict=True):
+            place = (self._stage, tree, ask.path, ask.agent, index, ask.attempt)
+            self._places[key.hex()] = place
+
+    def reach_by_tag(self, state: str) -> None:
+        """Something paid is found again whose id is not known."""
+        self.reach(state)
+        if self.deaths >= 2:
+            self.reach(f"{state} after two deaths")
+
+    def deliver(self, key: str) -> None:
+        """The sampler returns a reply."""
+        self._delivered.add(self._places[key])
+
+    # ------------------------------------------------------------------------------------ the laws
+
+    def no_recorded_reply_is_asked_again(self, keys: Iterable[str]) -> None:
+        """Nothing is paid twice."""
+        for key in keys:
+            self.asked[key] += 1
+            if self._places.get(key) in self._recorded:
+                self._break("no recorded reply is asked again", self._places[key])
+
+    def what_came_is_recorded(self) -> None:
+        """A session that ends by itself has recorded every reply that its sampler returned."""
+        if lost := self._delivered - self._recorded:
+            self._break("what came is recorded", f"{len(lost)} replies: {sorted(lost, key=str)[0]}")
+
+    def an_intent_is_durable_before_it_is_paid(self, job: Job, durable: bytes) -> None:
+        """After a power cut, the run knows of every training that may have been paid."""
+        events = checkpoint.read(durable).unwrap().events if durable else ()
+        if not any(isinstance(event, JobCreated) and event.job == job.name for event in events):
+            self._break("an intent is durable before it is paid", job.name)
+
+    def a_note_is_durable_before_it_is_paid(self, what: str, durable: bool) -> None:
+        """The same, of the note by which it is found at its provider."""
+        if not durable:
+            self._break("a note is durable before it is paid", what)
+
+    def a_job_is_created_once(self, tag: str, others: Collection[str]) -> None:
+        """A job is created again only if the ones before it have failed or vanished."""
+        if others:
+            self._break("a job is created once", f"{tag} beside {others}")
+
+    def never_above_the_budget(self, dollars: float) -> None:
+        """Whatever is lost on the way, the bill is within the budget."""
+        self.paid += dollars
+        if self.paid > self.budget + ROUNDING:
+            self._break("never above the budget", f"${self.paid:.4f} of ${self.budget:.4f}")
+
+    def no_key_leaves(self, asked: Any, keys: Iterable[str]) -> None:
+        """No key is in a byte that leaves, but to its own server."""
+        sent = f"{asked.method} {asked.url} {dict(asked.headers)}".encode() + asked.body
+        if any(key and key.encode() in sent for key in keys):
+            self._break("no key leaves", asked.url)
+
+    def no_key_is_kept(self, content: Mapping[Any, bytes | None], keys: Iterable[str]) -> None:
+        """No key is in a file."""
+        for path, data in content.items():
+            if data and any(key.encode() in data for key in keys):
+                self._break("no key is kept", path)
+
+    def a_second_session_is_refused(self, problem: str) -> None:
+        """A recording has one writer."""
+        if "another process" not in problem:
+            self._break("a second session is refused", problem or "it was opened twice")
+
+    def a_recording_can_be_resumed(self, problem: Problem) -> None:
+        """Whatever has happened to it, a run goes on."""
+        if problem.kind == "run":
+            self._break("a recording can be resumed", problem)
+
+    def it_ends_in_time(self, error: Exception) -> None:
+        """Work ends in bounded time, and nothing waits for nothing."""
+        self._break("it ends in time", f"{type(error).__name__}: {error}")
+
+    def it_is_done_once_faults_stop(self, problem: object) -> None:
+        """Without faults, the next session ends the run."""
+        self._break("it is done once faults stop", problem)
+
+    def bugs_are_not_met(self, error: BaseException) -> None:
+        """What a provider or a disk does is a problem, and never an exception."""
+        self._break("bugs are not met", f"{type(error).__name__}: {error}")
+
+    def it_ends_as_if_undisturbed(self, digest: str, undisturbed: str) -> None:
+        """Faults cost time and money, and change nothing."""
+        if digest != undisturbed:
+            self._break("it ends as if undisturbed", f"{digest[:8]} and not {undisturbed[:8]}")
