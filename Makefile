@@ -6,7 +6,7 @@ MODELS := adapters/nip_fn_adapters/base_models
 WORKERS ?= 4
 PYTEST := $(BIN)/pytest --numprocesses $(WORKERS) --dist loadgroup
 
-.PHONY: train test test-all test-vllm check bench docs learn base-models mutants clean
+.PHONY: train test test-all test-vllm check bench docs learn base-models mutants simulate clean
 
 # The main job on the embedded default: set everything up, train, print what came of it.
 train: .venv/.ready
@@ -70,6 +70,12 @@ base-models: .venv/.ready
 # Forty small defects in the core, one at a time: which of them do the tests catch? (hours)
 mutants: .venv/.ready
 	$(BIN)/python -m tests.tools.mutants --num 40 --depth all
+
+# A simulated world, a schedule of faults for each seed (a quarter of a second each): laws that were
+# broken, and the line that repeats each.
+SEEDS ?= 10000
+simulate: .venv/.ready
+	$(BIN)/python -m tests.simulation --seeds $(SEEDS)
 
 .venv/.ready: pyproject.toml constraints.txt
 	@echo "setting up .venv; this takes some minutes"

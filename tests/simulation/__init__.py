@@ -1,0 +1,1 @@
+"""A simulated world around the real adapters: see `world`."""

@@ -23,6 +23,7 @@ RATES = {
     "broken answer": 0.01,
     "late answer": 0.01,
     "doubled request": 0.03,
+    "redirection": 0.002,
     # of the provider
     "outage": 0.2,
     "overload": 0.2,

@@ -12,6 +12,8 @@ from nip_fn.training.tuning import Job
 
 Place = tuple[object, ...]  # of a reply: the number of its stage, tree, path, agent, index, attempt
 ROUNDING = 1e-6  # dollars
+AT_ONCE = 1.0  # seconds
+SYNCED = 10.0  # seconds, after which what was recorded is on the disk
 
 
 class Auditor:
@@ -23,6 +25,8 @@ class Auditor:
         self.paid, self.budget = 0.0, float("inf")
         self.asked = Counter[str]()
         self.deaths = 0
+        self._sizes: list[tuple[float, int]] = []  # of the recording, and when it had them
+        self.now: Callable[[], float] = lambda: 0.0
         self._stage = 0
         self._recorded: set[Place] = set()
         self._delivered: set[Place] = set()
@@ -35,6 +39,7 @@ class Auditor:
 
     def begin(self, events: Iterable[Event]) -> None:
         """A session begins after these events."""
+        self._sizes = []
         before = self._stage, self._recorded
         self._stage, self._recorded, self._delivered = 0, set(), set()
         for event in events:
@@ -52,6 +57,15 @@ class Auditor:
                 for index, _ in event.completions
             )
 
+    def grow(self, size: int) -> None:
+        """The recording has that size now."""
+        self._sizes.append((self.now(), size))
+
+    @property
+    def old_size(self) -> int:
+        """The size of the recording some seconds ago."""
+        return max((size for at, size in self._sizes if at < self.now() - SYNCED), default=0)
+
     def places(self, tree: int, ask: Any, request: Request) -> None:
         """These replies are wanted."""
         for index, key in zip(ask.indices, request.keys, strict=True):
@@ -63,6 +77,10 @@ class Auditor:
         self.reach(state)
         if self.deaths >= 2:
             self.reach(f"{state} after two deaths")
+
+    def is_asked_again(self, keys: Iterable[str]) -> bool:
+        """True if one of these replies has been asked for before."""
+        return any(self.asked[key] for key in keys)
 
     def deliver(self, key: str) -> None:
         """The sampler returns a reply."""
@@ -92,6 +110,36 @@ class Auditor:
         """The same, of the note by which it is found at its provider."""
         if not durable:
             self._break("a note is durable before it is paid", what)
+
+    def a_request_is_waited_for(self, seconds: float, grace: float) -> None:
+        """After a stop, what has been sent may still be answered: it is paid."""
+        if seconds < grace:
+            self._break("a request is waited for", f"cancelled {seconds:.0f} s after the stop")
+
+    def nothing_is_sent_after_a_stop(self, seconds: float) -> None:
+        """Money is not spent any more once the user has said so."""
+        if seconds > AT_ONCE:
+            self._break("nothing is sent after a stop", f"{seconds:.0f} s after it")
+
+    def an_end_is_durable(self, written: bytes, durable: bytes) -> None:
+        """A session that ends by itself leaves nothing to a power cut."""
+        if written != durable:
+            self._break("an end is durable", f"{len(durable)} of {len(written)} bytes")
+
+    def a_power_cut_takes_the_last_wave_alone(self, durable: int) -> None:
+        """What was recorded some seconds ago is on the disk."""
+        if durable < self.old_size:
+            self._break("a power cut takes the last wave alone", f"{durable} of {self.old_size}")
+
+    def a_row_is_in_one_batch(self, rows: Collection[str], others: Collection[str]) -> None:
+        """A request is sent again only if the batch that held it did not answer it."""
+        if twice := set(rows) & set(others):
+            self._break("a row is in one batch", sorted(twice)[0])
+
+    def no_key_is_told(self, line: str, key: str) -> None:
+        """No key is in a line for people."""
+        if key in line:
+            self._break("no key is told", line.replace(key, "KEY"))
 
     def a_job_is_created_once(self, tag: str, others: Collection[str]) -> None:
         """A job is created again only if the ones before it have failed or vanished."""

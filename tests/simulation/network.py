@@ -1,7 +1,7 @@
 """A network between processes: aiohttp's client session, without sockets."""
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from contextvars import Context, copy_context
 from types import SimpleNamespace
@@ -18,6 +18,7 @@ from .loop import PROCESS, Process
 
 _REAL = aiohttp.ClientSession, aiohttp.TCPConnector
 _ADDRESS: Any = SimpleNamespace(host="host", port=80, ssl=False, is_ssl=False)
+ELSEWHERE = "elsewhere.test"
 PAGE = b"<html><body>Please wait</body></html>"
 
 
@@ -64,6 +65,8 @@ class Network:
     def __init__(self, faults: Faults, auditor: Auditor) -> None:
         self.servers: dict[str, Server] = {}
         self._faults, self._auditor = faults, auditor
+        self.since_stop: Callable[[], float] = lambda: 0.0  # seconds since the run was stopped
+        self.on_cancelled: Callable[[Asked, Process, float], None] = lambda *cancelled: None
         self._speed = 10 ** faults.random.uniform(-2, 0.5)
 
     async def exchange(self, process: Process, asked: Asked) -> Answer:
@@ -71,7 +74,10 @@ class Network:
         faults, random = self._faults, self._faults.random
         if process.is_dead:
             raise aiohttp.ServerDisconnectedError
+        began = asyncio.get_running_loop().time()
         server = self.servers[f"{asked.url.host}:{asked.url.port}"]
+        if asked.url.path.endswith("/chat/completions"):
+            self._auditor.nothing_is_sent_after_a_stop(self.since_stop())
         keys = [host.key for host in self.servers.values() if host.key != server.key]
         self._auditor.no_key_leaves(asked, keys)
         await asyncio.sleep(random.expovariate(1.0) * self._speed)
@@ -79,13 +85,24 @@ class Network:
             raise aiohttp.ClientConnectorError(_ADDRESS, OSError(111, "Connection refused"))
         if faults.hits("lost request"):
             raise self._disconnection()
-        answer = await self._work(server, asked)
+        if faults.hits("redirection"):
+            elsewhere = asked.url.with_host(ELSEWHERE)
+            return Answer(307, b"", {"Location": str(elsewhere)})
+        try:
+            answer = await self._work(server, asked)
+        except asyncio.CancelledError:
+            self.on_cancelled(asked, process, began)
+            raise
         if faults.hits("doubled request") and _is_repeatable(asked):
             answer = await self._work(server, asked)
         await asyncio.sleep(random.expovariate(1.0) * self._speed)
         if faults.hits("late answer"):
             await asyncio.sleep(10 ** random.uniform(0, 4))
-        if process.is_dead or faults.hits("lost answer"):
+        if process.is_dead:
+            raise self._disconnection()
+        if faults.hits("lost answer"):
+            if random.random() < 0.3:
+                return Answer(random.choice((502, 504)), PAGE)
             raise self._disconnection()
         if faults.hits("broken answer"):
             return self._broken(answer)

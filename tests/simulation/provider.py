@@ -42,6 +42,7 @@ class Provider:
         self._ignores_n = random.random() < 0.15
         self._refuses_n = random.random() < 0.1
         self._refuses = random.choice(((), (), (), ("seed",)))
+        self._knows_keys = random.random() < 0.5 or "doubled request" in faults.kinds
         self._lag = 10 ** random.uniform(-1, 1)  # seconds until a new object is listed
         self._served: dict[str, float] = {}  # models, and when they are
         self._created = 0
@@ -82,7 +83,7 @@ class Provider:
             return _error(429, "Rate limit reached", headers=after)
         if faults.hits("lasting refusal"):
             status, code = random.choice(((401, "invalid_api_key"), (429, "insufficient_quota")))
-            return _error(status, f"You cannot go on with {self.key[:4]}***", code=code)
+            return _error(status, f"You cannot go on with {self.key}.", code=code)
         parts = asked.url.path.strip("/").split("/")[1:]
         match asked.method, *parts:
             case "POST", "chat", "completions":
@@ -109,6 +110,8 @@ class Provider:
         if "replies" not in body:  # a publisher's look
             is_there = self._now >= self._served.get(body["model"], float("inf"))
             return _json({"choices": []}) if is_there else _error(404, "No such model")
+        if body["model"].startswith("ft-") and self._now < self._served[body["model"]]:
+            return _error(404, "No such model", code="model_not_found")
         if refused := self._refusal(body):
             return refused
         self._auditor.no_recorded_reply_is_asked_again(body["keys"])
@@ -234,14 +237,18 @@ class Provider:
     def _create_job(self, asked: Asked) -> Answer:
         once = asked.headers.get("Idempotency-Key")
         for job in self.jobs.values():
-            if job["once"] == once and not self._is_gone(job):
+            if self._knows_keys and job["once"] == once and not self._is_gone(job):
                 return _json(self._shown_job(job))
         body = msgspec.json.decode(asked.body)
         if body["training_file"] not in self.files:
             return _error(400, "There is no such file.", param="training_file")
         tag = body["suffix"]
         self._auditor.a_note_is_durable_before_it_is_paid(tag, self._is_noted(tag))
-        twins = [job for job in self.jobs.values() if job["body"]["suffix"] == tag]
+        words = tag.rpartition("-")[0]
+        twins = [job for job in self.jobs.values() if job["name"] == words]
+        for fate, word in (("failed", "failed"), ("cancelled", "failed"), ("vanished", "vanished")):
+            if any(self.state_of(job) == fate for job in twins):
+                self._auditor.reach(f"a job in place of one that {word}")
         live = [job["id"] for job in twins if self.state_of(job) in ("running", "succeeded")]
         self._auditor.a_job_is_created_once(tag, live)
         name = self._new("ftjob")
@@ -302,6 +309,8 @@ class Provider:
                 return self._create_batch(asked)
             case "GET", []:
                 listed = [batch for batch in self.batches.values() if self._is_listed(batch)]
+                if any(self._is_noted(batch["tag"]) for batch in listed):
+                    self._auditor.reach_by_tag("a batch found by its tag")
                 return _page([self._shown_batch(batch) for batch in reversed(listed)])
             case "GET", [name] if name in self.batches and not self._is_gone(self.batches[name]):
                 return _json(self._shown_batch(self.batches[name]))
@@ -318,6 +327,7 @@ class Provider:
             self._auditor.reach("a batch in place of one that vanished")
         live = [twin["id"] for twin in twins if not self._is_gone(twin)]
         self._auditor.a_job_is_created_once(tag, live)
+        answered = [row for each in self.batches.values() for row in each["answered"]]
         name = self._new("batch")
         fate = next(
             (
@@ -330,11 +340,15 @@ class Provider:
         rows = [
             msgspec.json.decode(line) for line in self.files[body["input_file_id"]][2].splitlines()
         ]
+        self._auditor.a_row_is_in_one_batch([row["custom_id"] for row in rows], answered)
+        if any(self._auditor.is_asked_again(row["body"]["keys"]) for row in rows):
+            self._auditor.reach("a row in a second batch")
         # A batch that the provider refuses as a whole costs nothing.
         for row in rows if fate != "failed" else ():
             self._auditor.no_recorded_reply_is_asked_again(row["body"]["keys"])
         self.batches[name] = {
             **{"id": name, "body": body, "tag": tag, "fate": fate, "rows": rows, "files": None},
+            "answered": [row["custom_id"] for row in rows if fate == "completed"],
             "ends": self._now + self._random.expovariate(1.0) * self._job_seconds,
             "listed": self._now + (self._lag if self._faults.hits("late list") else 0.0),
         }
@@ -361,6 +375,8 @@ class Provider:
         outputs: tuple[list[bytes], list[bytes]] = ([], [])
         for row in done:
             is_bad = self._faults.hits("failed row")
+            if is_bad and row["custom_id"] in batch["answered"]:
+                batch["answered"].remove(row["custom_id"])
             answer = _error(500, "x") if is_bad else self._completed(row["body"], is_row=True)
             response = {"status_code": answer.status, "body": msgspec.Raw(answer.body)}
             line = {"custom_id": row["custom_id"], "response": response}

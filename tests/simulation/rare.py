@@ -33,7 +33,8 @@ STATES = (
     "an adapter that is not listed yet",
     "a batch found by its tag",
     "a batch in place of one that vanished",
-    "a batch of which a part was recorded",
+    "a batch found by its tag after two deaths",
+    "a row in a second batch",
     "siblings that came in parts",
     "a server that refuses n",
     "a server that ignores n",
@@ -92,9 +93,9 @@ def note_ending(schedule: "Schedule", state: RunState, problem: str, refusal: bo
     effects = tuple(pending(state)) if state != EMPTY else ()
     is_training = any(isinstance(effect, Train | Publish) for effect in effects)
     is_sampling = any(isinstance(effect, SampleReplies) for effect in effects)
-    if problem == "stopped" and is_training:
+    if problem.startswith("stopped") and is_training:
         schedule.reach("a stop among trainings")
-    if problem == "stopped" and is_sampling and schedule.provider.is_out:
+    if problem.startswith("stopped") and is_sampling and schedule.provider.is_out:
         schedule.reach("a stop in an outage")
     if refusal:
         schedule.reach("a budget that refuses")

@@ -13,6 +13,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
+from math import inf
 from pathlib import Path
 from random import Random
 from tempfile import gettempdir
@@ -31,7 +32,7 @@ from nip_fn.keys import Key
 from nip_fn.params.run import DummyParameters, HyperParameters
 from nip_fn.run import jobs
 from nip_fn.run.digest import digest
-from nip_fn.run.events import Event
+from nip_fn.run.events import Event, Replied
 from nip_fn.run.ports import Progress, Unanswered
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, RunState
@@ -56,12 +57,13 @@ from .disk import Disk, Image, disks
 from .faults import Faults
 from .laws import Auditor
 from .loop import Deadlock, Died, Late, Process, VirtualLoop
-from .network import Network, connect, disconnect
+from .network import ELSEWHERE, Asked, Network, connect, disconnect
 from .provider import COMPLETION, PROMPT, Provider
 from .rare import note_beginning, note_ending
 
 MODEL, KEY, VARIABLE = "m/sim", "sk-simulated-key-0123456789", "NIP_FN_SIMULATED_KEY"
-HOST = "provider.test"
+HOST, OTHER_KEY = "provider.test", "sk-of-another-provider-987"
+SURELY_IN_TIME = 500.0  # seconds, in which no request is given up for its own time
 LIMIT = 3e6  # seconds that a session may take
 EPOCH = 1.8e9
 FAULTY_SESSIONS, CALM_SESSIONS = 10, 3
@@ -150,6 +152,14 @@ class Schedule:
         self.network = Network(self.faults, self.auditor)
         self.provider = Provider(KEY, self.faults, self.auditor, self.is_noted, self.loop)
         self.network.servers[f"{HOST}:80"] = self.provider
+        self.network.servers[f"{ELSEWHERE}:80"] = Provider(
+            OTHER_KEY, self.faults, self.auditor, self.is_noted, self.loop
+        )
+        self.network.since_stop = self.since_stop
+        self.network.on_cancelled = self._on_cancelled
+        self.auditor.now = self.loop.time
+        self.stopped_at = inf
+        self.given_up: list[tuple[float, float]] = []  # requests that were cancelled after a stop
         self.image: Image | None = None
         self.offset = EPOCH
         self.state = EMPTY
@@ -166,13 +176,16 @@ class Schedule:
         """The run's process dies now: what it still does has no effect."""
         if self.process.is_dead:
             return
+        if cause == "power cut" and self.stopped_at == inf:
+            durable = len(self.disk.durable(self.run / CHECKPOINT))
+            self.auditor.a_power_cut_takes_the_last_wave_alone(durable)
         power = cause == "power cut"
         self.image = self.disk.image_after_power_cut(self.random) if power else self.disk.image()
         self.process.is_dead = True
         self.auditor.deaths += 1
         if self.auditor.deaths == 3:
             self.reach("three deaths in a row")
-        if self.is_stopping:
+        if self.stopped_at < inf:
             self.reach("a death in the grace of a stop")
         self.loop.stop()
 
@@ -188,13 +201,13 @@ class Schedule:
 
     def session(self, money: Money) -> Ending:
         """One session, to its end."""
-        self.process, self.is_stopping = Process("run"), False
+        self.process, self.stopped_at, self.given_up = Process("run"), inf, []
         self.provider.disturb()
         opened: Session | None = None
         try:
             begun = (self.run / CHECKPOINT).exists()
             found = store.read_recording(self.run / CHECKPOINT).unwrap() if begun else None
-            watch = Watch(display=self._display, stopping=self._stopping)
+            watch = Watch(tell=self._tell, display=self._display, stopping=self._stopping)
             if begun:
                 opened = reopen(self.run, {}, None, data=DATA, new=self.new, watch=watch)
             else:
@@ -225,6 +238,17 @@ class Schedule:
             ending = Ending()
         return ending
 
+    def since_stop(self) -> float:
+        """Seconds since the run was told to stop; 0 while it is not."""
+        return max(0.0, self.loop.now - self.stopped_at)
+
+    def _on_cancelled(self, asked: Asked, process: Process, began: float) -> None:
+        is_chat = asked.url.path.endswith("/chat/completions")
+        if is_chat and not process.is_dead and self.loop.now - began < SURELY_IN_TIME:
+            self.given_up.append(
+                (self.since_stop(), self.setting.params.text_rl.stop_grace_seconds)
+            )
+
     def _plan_end(self) -> None:
         seconds = 10 ** self.random.uniform(-2, 4)
         causes = [cause for cause in ("kill", "power cut") if self.faults.hits(cause)]
@@ -249,12 +273,19 @@ class Schedule:
         self.auditor.a_second_session_is_refused(problem)
         self.reach("a second session while one is under way")
 
+    def _tell(self, line: str) -> None:
+        self.auditor.no_key_is_told(line, KEY)
+
     @contextmanager
     def _stopping(self, grace: float) -> Iterator[asyncio.Event]:
         stop = asyncio.Event()
 
+        process = self.process
+
         def ask() -> None:
-            self.is_stopping = True
+            if process is not self.process:
+                return
+            self.stopped_at = self.loop.now
             stop.set()
 
         if self.faults.hits("stop"):
@@ -269,6 +300,8 @@ class Schedule:
         if not self.process.is_dead:
             self.state = state
             self.auditor.record(event)
+            if isinstance(event, Replied):
+                self.auditor.grow((self.run / CHECKPOINT).stat().st_size)
 
     # --------------------------------------------------------------------------------------- ports
 
@@ -310,10 +343,17 @@ class Schedule:
                 auditor.budget = budget
             ending = self.session(Money(PRICES, budget))
             auditor.no_key_is_kept(self._content(), (KEY,))
+            if ending.problem is not None and ending.problem.kind == "interrupted":
+                for cancelled in self.given_up:
+                    auditor.a_request_is_waited_for(*cancelled)
             if ending.state is not None or ending.problem is not None:
                 if ending.problem is None or ending.problem.kind != "system":
                     auditor.what_came_is_recorded()
+                    path = self.run / CHECKPOINT
+                    if path.exists():
+                        auditor.an_end_is_durable(path.read_bytes(), self.disk.durable(path))
             if ending.problem is not None:
+                auditor.no_key_is_told(str(ending.problem), KEY)
                 refused = ending.problem.kind == "budget"
                 note_ending(self, self.state, str(ending.problem), refused)
                 auditor.a_recording_can_be_resumed(ending.problem)
