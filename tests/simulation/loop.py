@@ -75,7 +75,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def run_in_executor(self, executor: Any, function: Any, *arguments: Any) -> Any:
         future = self.create_future()
-        outcome, error, finish = None, None, lambda: None
+        outcome, error = None, None
         with self._around_thread() as finish:
             try:
                 outcome = function(*arguments)

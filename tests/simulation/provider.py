@@ -153,7 +153,7 @@ class Provider:
         self._auditor.never_above_the_budget(
             (PROMPT * prompt + COMPLETION * tokens) * (0.5 if is_row else 1.0)
         )
-        if deviation == "more":
+        if deviation == "more" and len(replies) == body.get("n", 1):
             choices.append({**choices[-1], "index": len(choices)})
         if deviation == "reversed":
             choices.reverse()

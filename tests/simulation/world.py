@@ -116,7 +116,7 @@ PRICES = Prices(PriceTable({MODEL: PRICE}, {MODEL: PRICE}), PriceTable())
 
 
 class Ending(NamedTuple):
-    """The end of a session: the state if the run is done, else the problem; None of one that died."""
+    """The end of a session: the state if the run is done, else the problem; or it died."""
 
     state: RunState | None = None
     problem: Problem | None = None
@@ -346,12 +346,12 @@ class Schedule:
             if ending.problem is not None and ending.problem.kind == "interrupted":
                 for cancelled in self.given_up:
                     auditor.a_request_is_waited_for(*cancelled)
-            if ending.state is not None or ending.problem is not None:
-                if ending.problem is None or ending.problem.kind != "system":
-                    auditor.what_came_is_recorded()
-                    path = self.run / CHECKPOINT
-                    if path.exists():
-                        auditor.an_end_is_durable(path.read_bytes(), self.disk.durable(path))
+            has_ended = ending.state is not None or ending.problem is not None
+            if has_ended and (ending.problem is None or ending.problem.kind != "system"):
+                auditor.what_came_is_recorded()
+                path = self.run / CHECKPOINT
+                if path.exists():
+                    auditor.an_end_is_durable(path.read_bytes(), self.disk.durable(path))
             if ending.problem is not None:
                 auditor.no_key_is_told(str(ending.problem), KEY)
                 refused = ending.problem.kind == "budget"
