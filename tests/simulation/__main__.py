@@ -27,7 +27,7 @@ def repeat_line(seed: int, only: Sequence[str] | None = None, faulty: int | None
 
 
 def shrink(report: Report) -> tuple[Report, list[str], int]:
-    """The same law broken with the fewest kinds of faults and faulty sessions that still break it."""
+    """The same law broken with fewer kinds of faults and faulty sessions: the fewest that do it."""
     law = report.broken[0][0]
     kinds, faulty = sorted(report.faults), report.sessions
 

@@ -52,12 +52,6 @@ DEFECTS = (
     ),
     Defect("siblings of a missing reply are dropped", INTERPRETER, "if not came:", "if missing:"),
     Defect(
-        "of several events the first is written",
-        INTERPRETER,
-        "map(checkpoint.frame, events))",
-        "map(checkpoint.frame, events[:1]))",
-    ),
-    Defect(
         "replies under way are not waited for",
         INTERPRETER,
         "problems += await self._drain(problems)",

@@ -34,7 +34,7 @@ class Disk:
         self.root, self._faults, self._die = root, faults, die
         root.mkdir(parents=True)
         self._synced: dict[int, bytes] = {}  # content by inode
-        self._names: dict[Path, dict[str, int]] = {}  # inodes by name, of each folder
+        self._names: dict[int, dict[str, int]] = {}  # inodes by name, by the inode of the folder
         self._late: list[Callable[[], None]] | None = None
         self.events = 0
 
@@ -60,12 +60,19 @@ class Disk:
         if self._faults.hits("input/output error"):
             raise OSError(EIO, "Input/output error")
         if path.is_dir():
-            names = _inodes(path)
-            self._do(lambda: self._names.__setitem__(path, names))
+            inode, names = path.stat().st_ino, _inodes(path)
+            self._do(lambda: self._names.__setitem__(inode, names))
         else:
             inode, content = os.fstat(descriptor).st_ino, path.read_bytes()
             self._do(lambda: self._synced.__setitem__(inode, content))
         self._perhaps_die()
+
+    def sync_now(self, path: Path) -> None:
+        """Make a file or the names in a folder durable, as a program outside does."""
+        if path.is_dir():
+            self._names[path.stat().st_ino] = _inodes(path)
+        else:
+            self._synced[path.stat().st_ino] = path.read_bytes()
 
     def replace(self, source: Path, target: Path) -> None:
         self.events += 1
@@ -104,10 +111,10 @@ class Disk:
 
     def durable(self, path: Path) -> bytes:
         """The bytes of a file that would survive a power cut now; none if its name would not."""
-        inode = self._names.get(path.parent, {}).get(path.name)
-        parents = [folder for folder in path.parents if folder.is_relative_to(self.root)]
-        named = all(folder.name in self._names.get(folder.parent, {}) for folder in parents[:-1])
-        return self._synced.get(inode, b"") if named and inode is not None else b""
+        inode: int | None = self.root.stat().st_ino
+        for name in path.relative_to(self.root).parts:
+            inode = self._names.get(inode, {}).get(name) if inode is not None else None
+        return self._synced.get(inode, b"") if inode is not None else b""
 
     def image(self) -> Image:
         """The disk as a killed process leaves it."""
@@ -117,26 +124,35 @@ class Disk:
 
     def image_after_power_cut(self, random: Random) -> Image:
         """The disk as a power cut leaves it."""
-        found = Image({self.root: None}, {})
-        self._survivors(self.root, random, found)
+        paths = {path.stat().st_ino: path for path in (self.root, *self.root.rglob("*"))}
+        found = Image({}, {})
+        self._survive(self.root.stat().st_ino, self.root, paths, random, found.content)
         return found
 
-    def _survivors(self, folder: Path, random: Random, found: Image) -> None:
-        now = _inodes(folder) if folder.is_dir() else {}
-        before = self._names.get(folder, {})
-        for name in sorted({*now, *before}):
-            inodes = [before.get(name), now.get(name)]
-            inode = random.choice(inodes)
-            path = folder / name
-            if inode is None:
-                continue
-            if path.is_dir() and inode == now.get(name):
-                found.content[path] = None
-                self._survivors(path, random, found)
-            elif inode == now.get(name):
-                found.content[path] = _part(self._synced.get(inode, b""), path.read_bytes(), random)
-            elif inode in self._synced:
-                found.content[path] = self._synced[inode]
+    def _survive(
+        self, inode: int, path: Path, paths: dict[int, Path], random: Random, found: Any
+    ) -> None:
+        """Add to `found` what is left at a path of a file, or of a folder and all below it."""
+        current = paths.get(inode)
+        if not (inode in self._names or (current is not None and current.is_dir())):
+            synced = self._synced.get(inode, b"")
+            found[path] = _part(synced, current.read_bytes(), random) if current else synced
+            return
+        found[path] = None
+        before, now = self._names.get(inode, {}), _inodes(current) if current else {}
+        kept = {
+            name: chosen
+            for name in sorted({*before, *now})
+            if (chosen := random.choice((before.get(name), now.get(name)))) is not None
+        }
+        # A rename is done or not: what it has moved is under one of the two names.
+        for name, moved in before.items():
+            if moved in now.values() and moved not in kept.values():
+                kept[name] = moved
+        for name, child in kept.items():
+            is_twin = child in [kept[other] for other in kept if other < name]
+            if not is_twin:
+                self._survive(child, path / name, paths, random, found)
 
     def restore(self, image: Image) -> None:
         """Have that content; what was durable stays so, and after a power cut all of it is."""
@@ -152,14 +168,14 @@ class Disk:
         if image.inodes:
             self._synced = {moved.get(inode, inode): data for inode, data in self._synced.items()}
             self._names = {
-                folder: {name: moved.get(inode, inode) for name, inode in names.items()}
+                moved.get(folder, folder): {name: moved.get(i, i) for name, i in names.items()}
                 for folder, names in self._names.items()
             }
         else:
             files = {path: data for path, data in image.content.items() if data is not None}
             self._synced = {path.stat().st_ino: data for path, data in files.items()}
             folders = [path for path, data in image.content.items() if data is None]
-            self._names = {folder: _inodes(folder) for folder in folders}
+            self._names = {folder.stat().st_ino: _inodes(folder) for folder in folders}
 
 
 def _inodes(folder: Path) -> dict[str, int]:
@@ -180,7 +196,9 @@ def disks(all_disks: tuple[Disk, ...]) -> Iterator[None]:
     roots = {str(disk.root): disk for disk in all_disks}
 
     def disk_of(path: str) -> Disk | None:
-        return next((disk for root, disk in roots.items() if path.startswith(root)), None)
+        return next(
+            (disk for root, disk in roots.items() if f"{path}/".startswith(f"{root}/")), None
+        )
 
     def path_of(descriptor: int) -> str:
         return os.readlink(f"/proc/self/fd/{descriptor}")

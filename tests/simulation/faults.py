@@ -42,9 +42,10 @@ RATES = {
     # of the language-model server
     "server death": 0.3,
     "server power cut": 0.2,
+    "server replaced": 0.05,
     "vLLM crash": 0.3,
     "vLLM hang": 0.1,
-    "adapter lost": 0.1,
+    "adapter lost": 0.01,
     "failed training": 0.2,
 }
 SHARE = 0.4  # of the kinds are possible under one seed

@@ -141,6 +141,16 @@ class Auditor:
         if key in line:
             self._break("no key is told", line.replace(key, "KEY"))
 
+    def accepted_jobs_survive(self, lost: Collection[str]) -> None:
+        """A server that has said that it trains a job does so, whatever happens to it."""
+        if lost:
+            self._break("accepted jobs survive", sorted(lost))
+
+    def a_training_is_not_repeated(self, job: str, result: bytes) -> None:
+        """A training whose result is on the disk is not done again."""
+        if result:
+            self._break("a training is not repeated", job)
+
     def a_job_is_created_once(self, tag: str, others: Collection[str]) -> None:
         """A job is created again only if the ones before it have failed or vanished."""
         if others:

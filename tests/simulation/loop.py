@@ -119,12 +119,13 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._run_while(lambda: not closing.done(), CLEANING)  # noqa: B023
         process.generators.clear()
 
-    def pass_seconds(self, seconds: float) -> None:
-        """Let the world go on for so long."""
-        end = self.now + seconds
-        self.call_at(end, self.stop)
-        while self.now < end:
-            self.run_forever()
+    def end_all(self) -> None:
+        """Cancel all that is under way, of whichever process."""
+        while tasks := asyncio.all_tasks(self):
+            for task in tasks:
+                task.cancel()
+            ending = self.create_task(asyncio.wait(tuple(tasks)))
+            self._run_while(lambda: not ending.done(), CLEANING)  # noqa: B023
 
     def _run_while(self, goes_on: Callable[[], bool], limit: float) -> None:
         """Run as long as it holds; whatever ends it calls `stop`."""

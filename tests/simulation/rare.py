@@ -51,6 +51,14 @@ STATES = (
     "a second session while one is under way",
     "a clock set back while an object is looked for",
     "three deaths in a row",
+    # of the language-model server
+    "a server that dies",
+    "a server that dies while it trains",
+    "a server in place of another",
+    "a vLLM that crashes",
+    "a vLLM that hangs",
+    "a vLLM that sleeps",
+    "an adapter that vLLM has lost",
 )
 
 

@@ -30,6 +30,7 @@ from nip_fn.game.datapoint import Dataset, make_datapoint
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key
 from nip_fn.params.run import DummyParameters, HyperParameters
+from nip_fn.params.training import grace_seconds
 from nip_fn.run import jobs
 from nip_fn.run.digest import digest
 from nip_fn.run.events import Event, Replied
@@ -53,10 +54,12 @@ from nip_fn_adapters.providers.api import tuner as api_tuner
 from nip_fn_adapters.recording import store
 from nip_fn_adapters.recording.store import CHECKPOINT
 
+from . import machine
 from .disk import Disk, Image, disks
 from .faults import Faults
 from .laws import Auditor
 from .loop import Deadlock, Died, Late, Process, VirtualLoop
+from .machine import BASE
 from .network import ELSEWHERE, Asked, Network, connect, disconnect
 from .provider import COMPLETION, PROMPT, Provider
 from .rare import note_beginning, note_ending
@@ -75,6 +78,7 @@ class Setting(NamedTuple):
 
     trainer: str = "malt"
     batches: bool = False
+    is_hosted: bool = False  # at a language-model server
     is_shared: bool = False  # both agents train one group
     rollouts: int = 8
     rounds: int = 2
@@ -92,6 +96,15 @@ class Setting(NamedTuple):
                 "num_invalid_generation_retries": 2,
             }
         }
+        if self.is_hosted:
+            agents["_default"] = {
+                "model_provider": "SelfHosted",
+                "model_name": BASE,
+                "api_key_variable": VARIABLE,
+                "language_model_server_scheme_host": f"http://{machine.HOST}",
+                "language_model_server_port": machine.PORT,
+                "num_invalid_generation_retries": 2,
+            }
         if self.is_shared:
             agents["_default"]["shared_model_group"] = "both"
         settings = {
@@ -155,6 +168,10 @@ class Schedule:
         self.network.servers[f"{ELSEWHERE}:80"] = Provider(
             OTHER_KEY, self.faults, self.auditor, self.is_noted, self.loop
         )
+        server_disk = Disk(Path(f"{folder}-of-server"), self.faults, self._kill_server)
+        self.disks = (self.disk, server_disk) if setting.is_hosted else (self.disk,)
+        parts = (server_disk, self.faults, self.auditor, self.network, self.loop, self.provider)
+        self.server = machine.Machine(*parts) if setting.is_hosted else None
         self.network.since_stop = self.since_stop
         self.network.on_cancelled = self._on_cancelled
         self.auditor.now = self.loop.time
@@ -163,7 +180,7 @@ class Schedule:
         self.image: Image | None = None
         self.offset = EPOCH
         self.state = EMPTY
-        self.is_metered = bool(faulty) and self.random.random() < 0.3
+        self.is_metered = faulty > 0 and not setting.is_hosted and self.random.random() < 0.3
         self.new = New(setting.params, (), ())
 
     def reach(self, state: str) -> None:
@@ -189,6 +206,10 @@ class Schedule:
             self.reach("a death in the grace of a stop")
         self.loop.stop()
 
+    def _kill_server(self, cause: str) -> None:
+        if self.server is not None:
+            self.server.die(cause)
+
     def _die_in(self, process: Process, cause: str) -> None:
         if process is self.process:
             self.die(cause)
@@ -203,6 +224,8 @@ class Schedule:
         """One session, to its end."""
         self.process, self.stopped_at, self.given_up = Process("run"), inf, []
         self.provider.disturb()
+        if self.server is not None:
+            self.server.disturb()
         opened: Session | None = None
         try:
             begun = (self.run / CHECKPOINT).exists()
@@ -245,9 +268,7 @@ class Schedule:
     def _on_cancelled(self, asked: Asked, process: Process, began: float) -> None:
         is_chat = asked.url.path.endswith("/chat/completions")
         if is_chat and not process.is_dead and self.loop.now - began < SURELY_IN_TIME:
-            self.given_up.append(
-                (self.since_stop(), self.setting.params.text_rl.stop_grace_seconds)
-            )
+            self.given_up.append((self.since_stop(), grace_seconds(self.setting.params.text_rl)))
 
     def _plan_end(self) -> None:
         seconds = 10 ** self.random.uniform(-2, 4)
@@ -332,6 +353,8 @@ class Schedule:
     def play(self, undisturbed: str = "") -> Report:
         """Sessions until the run is done: faulty ones, then calm ones."""
         auditor, digested = self.auditor, ""
+        if self.server is not None:
+            self.server.start()
         whole = self.random.uniform(0.05, 3.0)
         number = 0
         while not auditor.broken:
@@ -437,9 +460,11 @@ def _in_hand(schedule: Schedule) -> Iterator[None]:
         replies.body_of, interpreting.request = body_of, request_of  # type: ignore[assignment]
         os.environ.update(environment)
         connect(schedule.network)
-        with disks((schedule.disk,)):
+        with disks(schedule.disks):
             yield
     finally:
+        schedule.faults.are_on = False
+        schedule.loop.end_all()
         disconnect()
         clock.wall, secrets.token_hex, sessions.run_in_own_loop = real  # type: ignore[assignment]
         replies.body_of, interpreting.request = real_body, real_request
@@ -455,6 +480,7 @@ SETTINGS = (
     Setting(is_shared=True),
     Setting(trainer="ei", rollouts=6, rounds=3),
     Setting(is_shared=True, batches=True),
+    Setting(is_shared=True, is_hosted=True),
 )
 
 
@@ -479,7 +505,7 @@ def play(
         assert not calm.broken, calm
         _UNDISTURBED[setting] = calm.digest
     folder = (RAM if RAM.is_dir() else Path(gettempdir())) / f"nip-fn-simulated-{os.getpid()}"
-    shutil.rmtree(folder, ignore_errors=True)
+    _remove(folder)
     # What is collected at a moment of its own choosing may not decide anything.
     gc.disable()
     try:
@@ -488,4 +514,9 @@ def play(
             return schedule.play(_UNDISTURBED.get(setting, "") if faulty else "")
     finally:
         gc.enable()
-        shutil.rmtree(folder, ignore_errors=True)
+        _remove(folder)
+
+
+def _remove(folder: Path) -> None:
+    for part in folder.parent.glob(f"{folder.name}*"):
+        shutil.rmtree(part, ignore_errors=True)

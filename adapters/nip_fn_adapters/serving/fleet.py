@@ -138,6 +138,7 @@ class Fleet:
 
         422 if vLLM refuses it, 503 if there is no vLLM.
         """
+        await _all(replica.look() for replica in self._replicas)
         # A replica may crash, or all may be replaced, while others load: look again until all have.
         while missing := [replica for replica in self._replicas if not replica.has(name)]:
             answers = await _all(replica.load(name, folder) for replica in missing)

@@ -104,6 +104,12 @@ class Replica:
         """True if the process that runs now was given that adapter."""
         return self._run is not None and adapter in self._run.loaded
 
+    async def look(self) -> None:
+        """Notice adapters that the process was given and serves no more."""
+        run = self._run
+        if run is not None and run.online and self._awake.is_set():
+            run.loaded &= (await self._vllm.models()).value_or(frozenset(run.loaded))
+
     async def load(self, adapter: str, folder: Path) -> Result[None, Refusal]:
         """Serve the adapter, as soon as vLLM is online; 422 if vLLM refuses the adapter."""
 

@@ -55,6 +55,14 @@ class _Refused(msgspec.Struct):
     error: _Error
 
 
+class _Model(msgspec.Struct):
+    id: str
+
+
+class _Models(msgspec.Struct):
+    data: list[_Model]
+
+
 class _Live(msgspec.Struct):
     dtype: str
 
@@ -111,6 +119,11 @@ class Vllm(NamedTuple):
             return None
         except aiohttp.ClientError:
             return False
+
+    async def models(self) -> Result[frozenset[str], Refusal]:
+        """The names of all that it serves: its base model, and adapters."""
+        listed = (await self._ask("get", "/v1/models")).bind(lambda body: self._read(body, _Models))
+        return listed.map(lambda models: frozenset(model.id for model in models.data))
 
     async def load(self, name: str, folder: Path) -> Result[None, Refusal]:
         """Serve the adapter in `folder` under this name."""
