@@ -7,9 +7,9 @@ Each defect is a piece of source and what is written in its place, in a process 
 
 import argparse
 import importlib.util
+import logging
 import subprocess
 import sys
-from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, SourceFileLoader
 from pathlib import Path
 from types import CodeType
@@ -193,6 +193,9 @@ DEFECTS = (
         "self._under_way -= 1",
         "self._under_way -= 0",
     ),
+    Defect(
+        "a note begins empty", NOTE, "replace_file(file, text)\n            return", "file.touch()"
+    ),
     # trainings
     Defect(
         "a job is created before it is noted",
@@ -255,6 +258,79 @@ DEFECTS = (
         "self._write(replace(note, asked=clock.wall(), id=None))",
         "pass",
     ),
+    Defect(
+        "an answer that is null is a batch",
+        API + "batches.py",
+        '    text_of(batch, "status")\n',
+        "",
+    ),
+    Defect(
+        "an answer that is null is a list",
+        API + "publisher.py",
+        "each(client.models.list())",
+        "client.models.list()",
+    ),
+    # the language-model server and its clients
+    Defect(
+        "an accepted job is kept in memory",
+        "serving/queue.py",
+        "self._record(Ticket(job_id, number, digest, needs))",
+        "self._tickets[job_id] = Ticket(job_id, number, digest, needs)",
+    ),
+    Defect(
+        "a training that has ended is done again",
+        "serving/queue.py",
+        "        tuned = finished(files, job)\n        if tuned is None:\n            # The child",
+        "        tuned = None\n        if tuned is None:\n            # The child",
+    ),
+    Defect(
+        "the queue does not notice a new job",
+        "serving/queue.py",
+        "            self._changed.set()\n        return Success(self.info(job_id))",
+        "        return Success(self.info(job_id))",
+    ),
+    Defect(
+        "lent memory is not given back",
+        "serving/service.py",
+        "                await self._fleet.wake()\n",
+        "",
+    ),
+    Defect(
+        "a vLLM that is started again has no adapters",
+        "serving/fleet.py",
+        "return {name: folder for name, folder in self._loras.items() if folder.is_dir()}",
+        "return {}",
+    ),
+    Defect(
+        "adapters that vLLM has lost are not noticed",
+        "serving/fleet.py",
+        "await _all(replica.look() for replica in self._replicas)",
+        "pass",
+    ),
+    Defect(
+        "a vLLM that has crashed stays away",
+        "serving/replica.py",
+        "            await asyncio.sleep(pause)\n",
+        "            return\n",
+    ),
+    Defect(
+        "a vLLM that hangs is not noticed",
+        "serving/replica.py",
+        "if is_alive is None and self._awake.is_set():",
+        "if False:",
+    ),
+    Defect(
+        "an adapter that the server lacks is not sent",
+        "providers/selfhosted/host.py",
+        "await bind_async(await self.send((adapter,)), lambda nothing: call())",
+        "await call()",
+    ),
+    Defect(
+        "the start of a training is not sent",
+        "providers/selfhosted/tuner.py",
+        "if adapters else Success(None)",
+        "if False else Success(None)",
+    ),
 )
 
 
@@ -288,39 +364,47 @@ def planted(defect: Defect) -> str:
     return source.replace(defect.before, defect.after)
 
 
-def _judge(number: int, seeds: int) -> str:
-    """The law that breaks under one defect, and the schedule in which it does."""
+def _judge(number: int, seeds: range) -> str:
+    """The first seed under which a law breaks with that defect, and the law."""
     sys.meta_path.insert(0, _Finder(DEFECTS[number]))  # type: ignore[arg-type]
-    from .world import SETTINGS, play
+    from .world import play
 
-    for setting in SETTINGS:
-        if broken := play(0, faulty=0, setting=setting).broken:
-            return f"0\t{broken[0][0]}"
-    for seed in range(seeds):
+    logging.disable(logging.CRITICAL)
+    for seed in seeds:
         if broken := play(seed).broken:
-            return f"{seed + 1}\t{broken[0][0]}"
+            return f"{seed}\t{broken[0][0]}"
     return "\t"
 
 
-def main(arguments: Sequence[str] | None = None) -> None:
+def judge(defect: Defect, seeds: range) -> tuple[str, str]:
+    """The first of the seeds under which a law breaks with a defect, and the law; or "", ""."""
+    place = (str(DEFECTS.index(defect)), str(seeds.start), str(len(seeds)))
+    command = (sys.executable, "-m", "tests.simulation.defects", "--judge", *place)
+    finished = subprocess.run(command, capture_output=True, text=True)
+    if finished.returncode:
+        return "", finished.stderr.splitlines()[-1]
+    seed, law = finished.stdout.splitlines()[-1].split("\t")
+    return seed, law
+
+
+def main() -> None:
     """Print a line for each defect: schedules until it was caught, the law, the defect."""
     parser = argparse.ArgumentParser(description="Plant defects in the simulated world.")
     parser.add_argument("--seeds", type=int, default=1000, help="most schedules of each")
-    parser.add_argument("--judge", type=int, help="the defect of this process")
-    options = parser.parse_args(arguments)
+    parser.add_argument("--judge", type=int, nargs=3, help="a defect, the first seed, their number")
+    options = parser.parse_args()
     if options.judge is not None:
-        print(_judge(options.judge, options.seeds))
+        number, first, count = options.judge
+        print(_judge(number, range(first, first + count)))
         return
     caught = 0
-    for number, defect in enumerate(DEFECTS):
-        command = (sys.executable, "-m", __spec__.name, "--judge", str(number))
-        finished = subprocess.run(
-            (*command, "--seeds", str(options.seeds)), capture_output=True, text=True
+    for defect in DEFECTS:
+        seed, law = judge(defect, range(options.seeds))
+        caught += bool(seed)
+        print(
+            f"{int(seed) + 1 if seed else '-':>5}  {law or 'not caught':42}  {defect.name}",
+            flush=True,
         )
-        lines = finished.stdout.splitlines() or ["0\tan error"]
-        after, law = lines[-1].split("\t")
-        caught += bool(after)
-        print(f"{after or '-':>5}  {law or 'not caught':42}  {defect.name}", flush=True)
     print(f"{caught} of {len(DEFECTS)} caught")
 
 

@@ -9,8 +9,8 @@ RATES = {
     # of the disk and of processes
     "torn write": 0.003,  # the process dies within it
     "no space": 0.003,
-    "input/output error": 0.01,
-    "death at a write": 0.006,
+    "input/output error": 0.02,
+    "death at a write": 0.01,
     "kill": 0.5,
     "power cut": 0.5,
     "stop": 0.3,
@@ -19,7 +19,7 @@ RATES = {
     # of the network
     "unreachable": 0.01,
     "lost request": 0.01,
-    "lost answer": 0.02,
+    "lost answer": 0.03,
     "broken answer": 0.01,
     "late answer": 0.01,
     "doubled request": 0.03,
@@ -30,8 +30,8 @@ RATES = {
     "rate limit": 0.02,
     "gateway": 0.02,
     "lasting refusal": 0.002,
-    "deviant answer": 0.03,
-    "failed job": 0.15,
+    "deviant answer": 0.06,
+    "failed job": 0.35,
     "cancelled job": 0.05,
     "vanished job": 0.05,
     "failed batch": 0.05,
@@ -46,7 +46,7 @@ RATES = {
     "vLLM crash": 0.3,
     "vLLM hang": 0.1,
     "adapter lost": 0.01,
-    "failed training": 0.2,
+    "failed training": 0.4,
 }
 SHARE = 0.4  # of the kinds are possible under one seed
 

@@ -149,7 +149,7 @@ class Provider:
             for i, text in enumerate(replies)
         ]
         tokens = sum(map(len, replies))
-        prompt = sum(len(message["content"]) for message in body["messages"]) // 4 + 1
+        prompt = sum(len(message["content"]) for message in body["messages"])
         self._auditor.never_above_the_budget(
             (PROMPT * prompt + COMPLETION * tokens) * (0.5 if is_row else 1.0)
         )
@@ -168,7 +168,7 @@ class Provider:
     def _deviation(self) -> str:
         if not self._faults.hits("deviant answer"):
             return ""
-        return self._random.choice(("fewer", "more", "reversed", "none", "error"))
+        return self._random.choice(("fewer", "more", "reversed", "reversed", "none", "error"))
 
     # --------------------------------------------------------------------------------------- files
 

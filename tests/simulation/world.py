@@ -66,6 +66,7 @@ from .rare import note_beginning, note_ending
 
 MODEL, KEY, VARIABLE = "m/sim", "sk-simulated-key-0123456789", "NIP_FN_SIMULATED_KEY"
 HOST, OTHER_KEY = "provider.test", "sk-of-another-provider-987"
+LONGEST = 48  # tokens of a reply, little more than they have: budgets have no room for errors
 SURELY_IN_TIME = 500.0  # seconds, in which no request is given up for its own time
 LIMIT = 3e6  # seconds that a session may take
 EPOCH = 1.8e9
@@ -94,6 +95,7 @@ class Setting(NamedTuple):
                 "api_key_variable": VARIABLE,
                 "use_batch_api": self.batches,
                 "num_invalid_generation_retries": 2,
+                "max_tokens_per_message": LONGEST,
             }
         }
         if self.is_hosted:
@@ -104,6 +106,7 @@ class Setting(NamedTuple):
                 "language_model_server_scheme_host": f"http://{machine.HOST}",
                 "language_model_server_port": machine.PORT,
                 "num_invalid_generation_retries": 2,
+                "max_tokens_per_message": LONGEST,
             }
         if self.is_shared:
             agents["_default"]["shared_model_group"] = "both"
@@ -355,7 +358,7 @@ class Schedule:
         auditor, digested = self.auditor, ""
         if self.server is not None:
             self.server.start()
-        whole = self.random.uniform(0.05, 3.0)
+        whole = self.random.uniform(0.5, 8.0)
         number = 0
         while not auditor.broken:
             number += 1
@@ -502,7 +505,8 @@ def play(
     setting = setting or SETTINGS[seed % len(SETTINGS)]
     if faulty and setting not in _UNDISTURBED:
         calm = play(0, faulty=0, setting=setting)
-        assert not calm.broken, calm
+        if calm.broken:
+            return calm._replace(seed=seed)
         _UNDISTURBED[setting] = calm.digest
     folder = (RAM if RAM.is_dir() else Path(gettempdir())) / f"nip-fn-simulated-{os.getpid()}"
     _remove(folder)
