@@ -577,3 +577,18 @@ def test_metrics_say_what_a_stage_cost_or_that_nobody_knows(tmp_path: Path) -> N
     assert [row[name] for row in unknown for name in names if name in row] == [
         None for row in known for name in names if name in row
     ]
+
+
+def test_a_first_note_is_whole_or_not_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("os.fsync", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            UnrecordedNote(tmp_path)(1.5, sync=False)
+    assert read_unrecorded(tmp_path).unwrap() == 0.0
+    UnrecordedNote(tmp_path)(1.5, sync=False)
+    assert read_unrecorded(tmp_path).unwrap() == 1.5

@@ -1,6 +1,8 @@
 """Whatever dies at whichever write, the run goes on as if nothing had happened."""
 
+import os
 from collections.abc import Callable
+from errno import EIO
 from pathlib import Path
 
 import pytest
@@ -118,3 +120,43 @@ def test_a_run_is_not_created_over_another(tmp_path: Path) -> None:
     before = (tmp_path / "run" / CHECKPOINT).read_bytes()
     assert "holds a run already" in str(store.create(tmp_path / "run").failure())
     assert (tmp_path / "run" / CHECKPOINT).read_bytes() == before
+
+
+def test_a_recording_that_could_not_be_created_can_be_opened_by_the_same_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(descriptor: int) -> None:
+        if Path(f"/proc/self/fd/{descriptor}").is_file():
+            raise OSError(EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="Input/output error"):
+            store.create(tmp_path / "run")
+    store.reopen(tmp_path / "run").unwrap().store.close()
+
+
+def test_what_is_read_at_a_resume_is_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create(tmp_path / "run").unwrap().close()
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    reopened = store.reopen(tmp_path / "run").unwrap().store
+    assert synced == [reopened._descriptor]
+    reopened.close()
+
+
+def test_the_names_of_a_new_run_and_of_its_parents_are_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda fd: synced.append(os.readlink(f"/proc/self/fd/{fd}")))
+    store.create(tmp_path / "of" / "runs" / "run").unwrap().close()
+    folders = (
+        tmp_path,
+        tmp_path / "of",
+        tmp_path / "of" / "runs",
+        tmp_path / "of" / "runs" / "run",
+    )
+    assert set(map(str, folders)) <= set(synced)

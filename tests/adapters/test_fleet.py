@@ -321,3 +321,16 @@ def test_gpus_are_found_by_nvidias_tool(tmp_path: Path, monkeypatch: pytest.Monk
     assert second == GpuMemory("NVIDIA GB10", 0.0, 0.0)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3, GPU-1")
     assert gpus.visible_gpus() == ("3", "GPU-1")
+
+
+def test_an_adapter_that_vllm_has_lost_is_loaded_again(machine: Machine) -> None:
+    async def doing(fleet: Fleet) -> None:
+        await online(fleet)
+        folder = machine.adapter("a")
+        (await fleet.load("a", folder)).unwrap()
+        await machine.ask("/v1/unload_lora_adapter", body={"lora_name": "a"})
+        assert "a" not in await machine.served()
+        (await fleet.load("a", folder)).unwrap()
+        assert "a" in await machine.served()
+
+    machine.do(doing)
