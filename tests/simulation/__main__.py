@@ -36,7 +36,7 @@ def shrink(report: Report) -> tuple[Report, list[str], int]:
         return again if again.broken and again.broken[0][0] == law else None
 
     for kind in tuple(kinds):
-        fewer = [other for other in kinds if other != kind]
+        fewer = [kept for kept in kinds if kept != kind]
         if smaller := breaks(fewer, faulty):
             report, kinds = smaller, fewer
     while faulty and (smaller := breaks(kinds, faulty - 1)):

@@ -378,8 +378,8 @@ def _judge(number: int, seeds: range) -> str:
 
 def judge(defect: Defect, seeds: range) -> tuple[str, str]:
     """The first of the seeds under which a law breaks with a defect, and the law; or "", ""."""
-    place = (str(DEFECTS.index(defect)), str(seeds.start), str(len(seeds)))
-    command = (sys.executable, "-m", "tests.simulation.defects", "--judge", *place)
+    numbers = (str(DEFECTS.index(defect)), str(seeds.start), str(len(seeds)))
+    command = (sys.executable, "-m", "tests.simulation.defects", "--judge", *numbers)
     finished = subprocess.run(command, capture_output=True, text=True)
     if finished.returncode:
         return "", finished.stderr.splitlines()[-1]

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from .faults import Faults
 
+WORST = 4.0  # times as likely as elsewhere is a death before a sync
 _REAL = {name: getattr(os, name) for name in ("write", "fsync", "open", "replace")}
 
 
@@ -36,12 +37,10 @@ class Disk:
         self._synced: dict[int, bytes] = {}  # content by inode
         self._names: dict[int, dict[str, int]] = {}  # inodes by name, by the inode of the folder
         self._late: list[Callable[[], None]] | None = None
-        self.events = 0
 
     # ------------------------------------------------------------------------ what programs call
 
     def write(self, descriptor: int, data: Any) -> int:
-        self.events += 1
         if self._faults.hits("torn write"):
             _REAL["write"](descriptor, data[: self._faults.random.randrange(len(data) + 1)])
             self._die("kill")
@@ -55,8 +54,7 @@ class Disk:
         return int(_REAL["write"](descriptor, data))
 
     def sync(self, descriptor: int, path: Path) -> None:
-        self.events += 1
-        self._perhaps_die()
+        self._perhaps_die(WORST)
         if self._faults.hits("input/output error"):
             raise OSError(EIO, "Input/output error")
         if path.is_dir():
@@ -75,14 +73,13 @@ class Disk:
             self._synced[path.stat().st_ino] = path.read_bytes()
 
     def replace(self, source: Path, target: Path) -> None:
-        self.events += 1
         self._perhaps_die()
         if self._faults.hits("no space", 0.5):
             raise OSError(ENOSPC, "No space left on device", str(target))
         _REAL["replace"](source, target)
 
-    def _perhaps_die(self) -> None:
-        if self._faults.hits("death at a write"):
+    def _perhaps_die(self, times: float = 1.0) -> None:
+        if self._faults.hits("death at a write", times):
             self._die(self._faults.random.choice(("kill", "power cut")))
 
     def _do(self, change: Callable[[], None]) -> None:
@@ -125,20 +122,20 @@ class Disk:
     def image_after_power_cut(self, random: Random) -> Image:
         """The disk as a power cut leaves it."""
         paths = {path.stat().st_ino: path for path in (self.root, *self.root.rglob("*"))}
-        found = Image({}, {})
-        self._survive(self.root.stat().st_ino, self.root, paths, random, found.content)
-        return found
+        image = Image({}, {})
+        self._survive(self.root.stat().st_ino, self.root, paths, random, image.content)
+        return image
 
     def _survive(
-        self, inode: int, path: Path, paths: dict[int, Path], random: Random, found: Any
+        self, inode: int, path: Path, paths: dict[int, Path], random: Random, image: Any
     ) -> None:
-        """Add to `found` what is left at a path of a file, or of a folder and all below it."""
+        """Add to `image` what is left at a path of a file, or of a folder and all below it."""
         current = paths.get(inode)
         if not (inode in self._names or (current is not None and current.is_dir())):
             synced = self._synced.get(inode, b"")
-            found[path] = _part(synced, current.read_bytes(), random) if current else synced
+            image[path] = _part(synced, current.read_bytes(), random) if current else synced
             return
-        found[path] = None
+        image[path] = None
         before, now = self._names.get(inode, {}), _inodes(current) if current else {}
         kept = {
             name: chosen
@@ -152,7 +149,7 @@ class Disk:
         for name, child in kept.items():
             is_twin = child in [kept[other] for other in kept if other < name]
             if not is_twin:
-                self._survive(child, path / name, paths, random, found)
+                self._survive(child, path / name, paths, random, image)
 
     def restore(self, image: Image) -> None:
         """Have that content; what was durable stays so, and after a power cut all of it is."""

@@ -263,8 +263,8 @@ class Machine:
         match asked.url.path.strip("/").split("/"):
             # litestar reads files in threads, which have a time of their own
             case ["adapters", name, file] if asked.method == "GET":
-                found = service.adapters.file(name, file)  # type: ignore[arg-type]
-                content = found.map(lambda path: Answer(200, path.read_bytes()))
+                path = service.adapters.file(name, file)  # type: ignore[arg-type]
+                content = path.map(lambda path: Answer(200, path.read_bytes()))
                 missing = _json({"detail": "there is no such adapter"}, 404)
                 return content.value_or(missing)
         answer = await _ask(app, asked)

@@ -327,7 +327,7 @@ class Provider:
             self._auditor.reach("a batch in place of one that vanished")
         live = [twin["id"] for twin in twins if not self._is_gone(twin)]
         self._auditor.a_job_is_created_once(tag, live)
-        answered = [row for each in self.batches.values() for row in each["answered"]]
+        answered = [row for batch in self.batches.values() for row in batch["answered"]]
         name = self._new("batch")
         fate = next(
             (

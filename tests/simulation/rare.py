@@ -89,10 +89,10 @@ def note_beginning(schedule: "Schedule", recording: Recording | None, state: Run
     if read_unrecorded(schedule.run).value_or(0.0) > 0:
         reach("dollars that may have been billed to a session that died")
     for job in training:
-        remote = [each for each in provider.jobs.values() if job.name in each["name"]]
+        remote = [created for created in provider.jobs.values() if job.name in created["name"]]
         if not remote:
             reach("a training whose intent alone is recorded")
-        elif any(provider.state_of(each) != "running" for each in remote):
+        elif any(provider.state_of(created) != "running" for created in remote):
             reach("a job that ended while nobody looked")
 
 

@@ -57,6 +57,6 @@ MENDED = {
 @pytest.mark.exhaustive
 @pytest.mark.parametrize("name", MENDED)
 def test_a_mended_bug_would_be_found_again(name: str) -> None:
-    (defect,) = [each for each in DEFECTS if each.name == name]
+    (defect,) = [defect for defect in DEFECTS if defect.name == name]
     seed = MENDED[name]
     assert judge(defect, range(seed, seed + 1)) != ("", "")

@@ -232,7 +232,7 @@ class Schedule:
         opened: Session | None = None
         try:
             begun = (self.run / CHECKPOINT).exists()
-            found = store.read_recording(self.run / CHECKPOINT).unwrap() if begun else None
+            recording = store.read_recording(self.run / CHECKPOINT).unwrap() if begun else None
             watch = Watch(tell=self._tell, display=self._display, stopping=self._stopping)
             if begun:
                 opened = reopen(self.run, {}, None, data=DATA, new=self.new, watch=watch)
@@ -240,7 +240,7 @@ class Schedule:
                 opened = create(self.run, self.new, DATA, watch)
             self.auditor.begin(store.read_recording(self.run / CHECKPOINT).unwrap().events)
             self.state = opened.state
-            note_beginning(self, found, opened.state)
+            note_beginning(self, recording, opened.state)
             opened = opened._replace(models=self._watched(opened.models))
             self._plan_end()
             ending = Ending(run_session(opened, self.run, "again", money, watch))
@@ -286,7 +286,7 @@ class Schedule:
 
     def _set_clock(self, jump: float) -> None:
         self.offset += jump
-        if jump < 0 and any(self.loop.now < each["listed"] for each in self.provider.jobs.values()):
+        if jump < 0 and any(self.loop.now < job["listed"] for job in self.provider.jobs.values()):
             self.reach("a clock set back while an object is looked for")
 
     def _open_again(self) -> None:
