@@ -24,7 +24,9 @@ class Image(NamedTuple):
     """The content of a disk: folders (None) and files by their paths, as a restart finds them."""
 
     content: dict[Path, bytes | None]
-    inodes: dict[Path, int]
+    inodes: dict[Path, int] = {}  # empty after a power cut: all that is left is durable
+    synced: dict[int, bytes] = {}  # as of the death: what is synced after it does not count
+    names: dict[int, dict[str, int]] = {}
 
 
 class Disk:
@@ -117,12 +119,13 @@ class Disk:
         """The disk as a killed process leaves it."""
         paths = [self.root, *sorted(self.root.rglob("*"))]
         content = {path: None if path.is_dir() else path.read_bytes() for path in paths}
-        return Image(content, {path: path.stat().st_ino for path in paths})
+        inodes = {path: path.stat().st_ino for path in paths}
+        return Image(content, inodes, dict(self._synced), dict(self._names))
 
     def image_after_power_cut(self, random: Random) -> Image:
         """The disk as a power cut leaves it."""
         paths = {path.stat().st_ino: path for path in (self.root, *self.root.rglob("*"))}
-        image = Image({}, {})
+        image = Image({})
         self._survive(self.root.stat().st_ino, self.root, paths, random, image.content)
         return image
 
@@ -163,10 +166,10 @@ class Disk:
             if path in image.inodes:
                 moved[image.inodes[path]] = path.stat().st_ino
         if image.inodes:
-            self._synced = {moved.get(inode, inode): data for inode, data in self._synced.items()}
+            self._synced = {moved.get(inode, inode): data for inode, data in image.synced.items()}
             self._names = {
                 moved.get(folder, folder): {name: moved.get(i, i) for name, i in names.items()}
-                for folder, names in self._names.items()
+                for folder, names in image.names.items()
             }
         else:
             files = {path: data for path, data in image.content.items() if data is not None}

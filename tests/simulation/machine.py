@@ -222,7 +222,7 @@ class Machine:
         self._image = self.disk.image_after_power_cut(random) if power else self.disk.image()
         self.process.is_dead, self._app = True, None
         if cause == "replaced":
-            self._image, self._accepted = Image({self.disk.root: None}, {}), set()
+            self._image, self._accepted = Image({self.disk.root: None}), set()
             self.auditor.reach("a server in place of another")
         self.loop.create_task(self._bury(), context=context_of(SimulatedProcess("undertaker")))
 
