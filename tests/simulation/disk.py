@@ -9,10 +9,11 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from errno import EIO, ENOSPC
 from pathlib import Path
 from random import Random
-from typing import Any, NamedTuple
+from typing import Any
 
 from .faults import Faults
 
@@ -20,13 +21,18 @@ WORST = 4.0  # times as likely as elsewhere is a death before a sync
 _REAL = {name: getattr(os, name) for name in ("write", "fsync", "open", "replace")}
 
 
-class Image(NamedTuple):
+@dataclass(frozen=True)
+class Image:
     """The content of a disk: folders (None) and files by their paths, as a restart finds them."""
 
     content: dict[Path, bytes | None]
-    inodes: dict[Path, int] = {}  # empty after a power cut: all that is left is durable
-    synced: dict[int, bytes] = {}  # as of the death: what is synced after it does not count
-    names: dict[int, dict[str, int]] = {}
+    inodes: dict[Path, int] = field(
+        default_factory=dict
+    )  # empty after a power cut: all that is left is durable
+    synced: dict[int, bytes] = field(
+        default_factory=dict
+    )  # as of the death: what is synced after it does not count
+    names: dict[int, dict[str, int]] = field(default_factory=dict)
 
 
 class Disk:
