@@ -1,10 +1,11 @@
 """Problems with a data set under given parameters, found before a run starts."""
 
 from collections.abc import Collection, Iterator, Mapping
+from typing import get_args
 
 from nip_fn.errors import Problem
 from nip_fn.game.datapoint import Split
-from nip_fn.game.protocol import has_answers
+from nip_fn.game.protocol import Role, has_answers
 from nip_fn.params.agent import is_scripted
 from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names, protocol_of
@@ -84,7 +85,7 @@ def view_problems(
     """
     agents = protocol_of(params).agents
     # Of any protocol: the same data are played under several.
-    roles = {agent.role for agent in agents} | {"verifier", "prover"}
+    roles: set[str] = set(get_args(Role))
     names_of_game = roles.union(*map(agent_names, PROTOCOLS))
     for name in sorted({name for names in views for name in names} - names_of_game):
         yield Problem(

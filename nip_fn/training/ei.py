@@ -50,11 +50,12 @@ def ei(
 
     def select(batch: SampleBatch, agent: int, key: Key) -> tuple[SelectedRollout, ...]:
         # In merlin_arthur only one of the provers speaks.  The other has nothing to imitate, and a
-        # draw that falls on it is lost.
+        # draw that falls on it is lost; and so is one of a game whose answer was not checked.
         trees = [
             tree
             for tree in _spoken_dialogues(batch, agent)
             if (tree, agent) not in batch.off_policy
+            and "unchecked" not in batch.trees[tree].status_N
         ]
         returns = [_return(batch, tree, agent) for tree in trees]
         # A prover has no true label to learn.

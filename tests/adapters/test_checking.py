@@ -13,12 +13,13 @@ from nip_fn.code.solutions import LabelledSolution, PlacedSolution, datapoint_of
 from nip_fn.errors import Problem
 from nip_fn.game.checkers import exact, number
 from nip_fn.game.datapoint import Datapoint, Dataset, make_datapoint
-from nip_fn.run.events import Checked
+from nip_fn.run.events import Checked, RunStarted
 from nip_fn.run.ports import CheckResult
 from nip_fn.testing import CheckerError, check_checker
 from nip_fn_adapters import load_run, train
 from nip_fn_adapters.checking import by_function, by_tests, once
 from nip_fn_adapters.data.opening import Data, in_memory
+from nip_fn_adapters.recording.store import CHECKPOINT, read_recording
 from nip_fn_adapters.sandbox import open_sandbox
 
 POINT = make_datapoint("p", "What is 3 + 4?", "", None, reference="7")
@@ -116,9 +117,12 @@ def test_a_checker_of_ones_own_is_recorded_by_its_source_and_replays_without_bei
     }
     trained = train(settings, name="own", provider="dummy", runs=tmp_path)
     run = trained.unwrap()
-    checks = [event for event in run.events if isinstance(event, Checked)]
+    events = read_recording(run.path / CHECKPOINT).unwrap().events
+    checks = [event for event in events if isinstance(event, Checked)]
     assert {event.label for event in checks} == {0, 1}
-    assert [reference for reference, _ in run.events[0].sources] == ["mine.py:CHECKER"]  # type: ignore[union-attr]
+    started = events[0]
+    assert isinstance(started, RunStarted)
+    assert [reference for reference, _ in started.sources] == ["mine.py:CHECKER"]
     # The labels are in the recording: another checker under that name would change nothing.
     (tmp_path / "mine.py").write_text(OWN.replace("int(answer == datapoint.reference)", "1 / 0"))
     assert load_run(run.path, trust=True).unwrap().state.faults == ()

@@ -43,6 +43,11 @@ RUNS = {
         *HONEST,
         *scripted("verifier", "checks_named"),
     ),
+    "sums": (
+        *("eval", "--protocol", "pvg", "--dataset", "builtin:sums", *TEST),
+        *(*scripted("helpful", "helps"), *scripted("sneaky", "errs_once")),
+        *scripted("verifier", "checks_steps"),
+    ),
 }
 
 
