@@ -93,10 +93,9 @@ _BALANCED = "balanced_accuracy", "balanced_accuracy_low", "balanced_accuracy_hig
 def _outcomes(games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
     """The ends of the games, each game taken with its weight.
 
-    Games whose answer could not be checked count for unchecked_share alone.
-
     A game is right if it was decided as the label says; one that was decided as neither, ran out of
-    rounds or broke off never is.  With p the share of right ones among n games:
+    rounds, broke off or has an answer that could not be checked never is.  With p the share of
+    right ones among n games:
 
     accuracy: p;  accuracy_stderr: √(p(1 - p) / m), where m is the `effective_size`, with the games
       about one datapoint as a cluster: n if there is one about each;  accuracy_low, accuracy_high:
@@ -106,8 +105,8 @@ def _outcomes(games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
     balanced_accuracy, balanced_accuracy_low, balanced_accuracy_high: their mean, and its interval
     majority_class_share: the share of games about the more frequent class
     answer_accuracy, answer_accuracy_low, answer_accuracy_high: the share of games about right
-      answers, and its interval; unchecked_share: the share of all games whose answer could not be
-      checked; both only where answers are written
+      answers among those that could be checked, and its interval; unchecked_share: the share of
+      games whose answer could not be; both only where answers are written
     precision: share of games about right solutions among those decided for acceptance
     recall: share decided for acceptance among the games about right solutions, which is accuracy_1
     soundness_error: share decided for acceptance among the games about buggy solutions
@@ -115,24 +114,17 @@ def _outcomes(games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
     worst_datapoint_accuracy: the least, over datapoints, of the accuracy in the games about it;
       both only if there are eight games or trees or more about each
     acceptance_rate, neither_share: share of games decided for acceptance, decided as neither
-    no_decision_rate: share of games that were not decided, for either of the next two reasons
+    no_decision_rate: share of games that were not decided, for one of the next two reasons or
+      since their answer could not be checked
     truncated_share, aborted_share: share of games that ran out of rounds, or that an invalid reply
       broke off
     decision_entropy: in nats, of how games ended: with which text of a decision, or without one
     episode_length: mean number of rounds
     games: n, whatever their weights
     """
-    known = [
-        (game, weight)
-        for game, weight in zip(games, weights, strict=True)
-        if game.status != "unchecked"
-    ]
-    unchecked = ratio("unchecked_share", len(games) - len(known), len(games))
-    if not known:
-        return (("games", float(len(games))), *unchecked)
-    is_written = any(game.datapoint.label is None for game in games)
-    games, weights = zip(*known, strict=True)
     n = len(games)
+    if not n:
+        return (("games", 0.0),)
     # Games that were never decided stay in every denominator: a verifier must not gain by
     # abstaining, which `_selective` measures apart.
     verdicts = [verdict(game) for game in games]
@@ -145,15 +137,24 @@ def _outcomes(games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
     won = totals(zip(ids, hits, strict=True), weights)
     accuracies = {id: won[id, True] / weight for id, weight in about.items()}
 
-    def measured(*classes: int) -> Estimate:
+    def share(hits: Sequence[bool], *classes: int | None) -> Estimate | tuple[()]:
+        """The share of hits in the games with these labels; () if there are none."""
         chosen = [label in classes for label in labels]
-        return _clustered(*(tuple(compress(column, chosen)) for column in (ids, hits, weights)))
+        if not any(chosen):
+            return ()
+        return _clustered(
+            tuple(compress(ids, chosen)),
+            tuple(compress(weights, chosen)),
+            hits=tuple(compress(hits, chosen)),
+        )
 
-    accuracy, low, high = _clustered(ids, hits, weights)
-    answers = _clustered(ids, [label == ACCEPT for label in labels], weights)
+    accuracy, low, high = _clustered(ids, weights, hits=hits)
+    is_written = any(game.datapoint.label is None for game in games)
+    is_right = [label == ACCEPT for label in labels]
+    answers = share(is_right, REJECT, ACCEPT) if is_written else ()
     size = effective_size(((about[id], share) for id, share in accuracies.items()), n)
-    both = {REJECT, ACCEPT} <= set(labels)
-    balanced = both and balanced_share(measured(REJECT), measured(ACCEPT))
+    rejected, accepted = share(hits, REJECT), share(hits, ACCEPT)
+    balanced = rejected and accepted and balanced_share(rejected, accepted)
     ruled, ends = totals(verdicts, weights), totals((game.status for game in games), weights)
     worst = (
         ("always_fail_share", list(accuracies.values()).count(0.0) / len(accuracies)),
@@ -168,9 +169,9 @@ def _outcomes(games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
         *ratio("accuracy_0", ended[REJECT, REJECT], labelled[0]),
         *ratio("accuracy_1", ended[ACCEPT, ACCEPT], labelled[1]),
         *zip(_BALANCED, balanced or (), strict=False),
-        *zip(_ANSWERS, answers if is_written else (), strict=False),
-        *(unchecked if is_written else ()),
-        ("majority_class_share", max(labelled.values()) / whole),
+        *zip(_ANSWERS, answers, strict=False),
+        *((("unchecked_share", ends["unchecked"] / whole),) if is_written else ()),
+        *ratio("majority_class_share", max(labelled[0], labelled[1]), labelled[0] + labelled[1]),
         *ratio("precision", ended[ACCEPT, ACCEPT], ruled[ACCEPT]),
         *ratio("recall", ended[ACCEPT, ACCEPT], labelled[1]),
         *ratio("soundness_error", ended[REJECT, ACCEPT], labelled[0]),
@@ -187,7 +188,7 @@ def _outcomes(games: Sequence[GameEnd], weights: Sequence[float]) -> Metrics:
     )
 
 
-def _clustered(ids: Sequence[str], hits: Sequence[bool], weights: Sequence[float]) -> Estimate:
+def _clustered(ids: Sequence[str], weights: Sequence[float], *, hits: Sequence[bool]) -> Estimate:
     """The share of hits among games about the datapoints with these ids, each a cluster."""
     about = totals(ids, weights)
     won = totals(zip(ids, hits, strict=True), weights)

@@ -64,7 +64,7 @@ def always_wrong(
 def honest(protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key) -> str:
     """The right answer, and the true claim about any; of a verifier, the true verdict."""
     if _is_to_answer(protocol, episode, agent):
-        return f"{MARKER} {datapoint.reference}"
+        return f"{MARKER} {datapoint.reference or '?'}"
     return _for(protocol, episode, agent, int(episode.label == 1))
 
 

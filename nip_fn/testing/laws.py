@@ -118,7 +118,7 @@ def verifiers_decide_together(subject: Subject) -> Iterator[Violation]:
 
 
 def answers_are_written_before_they_are_judged(subject: Subject) -> Iterator[Violation]:
-    """Where an answer is written, a prover writes one in a round, and no decision counts before."""
+    """In a round one prover at most writes an answer, and no decision counts before the first."""
     protocol = subject.protocol
     for round, moves in subject.rounds:
         writers = [move.agent for move in moves if move.answers]

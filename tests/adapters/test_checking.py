@@ -19,7 +19,7 @@ from nip_fn.testing import CheckerError, check_checker
 from nip_fn_adapters import load_run, train
 from nip_fn_adapters.checking import by_function, by_tests, once
 from nip_fn_adapters.data.opening import Data, in_memory
-from nip_fn_adapters.recording.store import CHECKPOINT, read_recording
+from nip_fn_adapters.recording.store import read_recording
 from nip_fn_adapters.sandbox import open_sandbox
 
 POINT = make_datapoint("p", "What is 3 + 4?", "", None, reference="7")
@@ -117,7 +117,7 @@ def test_a_checker_of_ones_own_is_recorded_by_its_source_and_replays_without_bei
     }
     trained = train(settings, name="own", provider="dummy", runs=tmp_path)
     run = trained.unwrap()
-    events = read_recording(run.path / CHECKPOINT).unwrap().events
+    events = read_recording(run.path).unwrap().events
     checks = [event for event in events if isinstance(event, Checked)]
     assert {event.label for event in checks} == {0, 1}
     started = events[0]

@@ -88,6 +88,7 @@ class Setup(NamedTuple):
     decision_rate: float = 0.4
     invalid_rate: float = 0.1
     refusal_rate: float = 0.0  # of adapters that are to be served
+    all_checked: bool = False  # every answer has a label
 
 
 def make_params(*tables: Mapping[str, Any]) -> HyperParameters:
@@ -380,7 +381,9 @@ def perform(setup: Setup, state: RunState, effect: Effect) -> Event:
                 (completion,) = scripted_completions(state.resolved, asked)
             return Replied(tree, ask.path, ask.agent, ask.indices[0], ask.attempt, completion)
         case CheckAnswer(tree, answer):
-            return Checked(tree, answer, LABELS.get(answer, 0), "" if answer != "2" else "no")
+            label = LABELS.get(answer, 0)
+            label = 0 if label is None and setup.all_checked else label
+            return Checked(tree, answer, label, "it cannot be told" if label is None else "")
         case EndStage(iteration, stage):
             return StageEnded(iteration, stage, digest(state), 0.5)
         case CreateJob(job):

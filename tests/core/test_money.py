@@ -351,6 +351,7 @@ def with_one_request_a_position(setup: Setup) -> Setup:
 def test_when_nobody_decides_early_a_run_asks_for_exactly_the_most(setup: Setup) -> None:
     """For any protocol, trainer, branching, schedule and forced guess."""
     setup = with_one_request_a_position(setup)._replace(decision_rate=0.0, invalid_rate=0.0)
+    setup = setup._replace(all_checked=True)
     lines = forecast_stages(RunStarted(setup.params, DATASET, ""), draw)
     assert asked(play(setup)[-1].state) == planned(lines)
 

@@ -214,6 +214,7 @@ def metrics_agree_with_the_trees_and_with_one_another(at: Ended) -> None:
     assert metrics["accuracy_low"] <= metrics["accuracy"] + 1e-12
     assert metrics["accuracy"] <= metrics["accuracy_high"] + 1e-12
     undecided = metrics["truncated_share"] + metrics["aborted_share"]
+    undecided += metrics.get("unchecked_share", 0.0)
     assert undecided == pytest.approx(metrics["no_decision_rate"])
     weights = [weight for tree in at.trees for weight in leaf_probabilities(tree)]
     share = mean([end != "decided" for end in ends_of_games], weights)

@@ -204,7 +204,7 @@ def test_an_answer_that_cannot_be_checked_ends_the_game_and_is_compared_with_non
 def test_measures_of_answers_and_of_verdicts_are_apart() -> None:
     metrics = dict(stage_metrics(GAME, [POINT], [to_the_end(("7", "8", "9", "?"))]))
     assert metrics["answer_accuracy"] == metrics["prover.answer_accuracy"] == pytest.approx(1 / 3)
-    assert metrics["accuracy"] == pytest.approx(1 / 3)
+    assert metrics["accuracy"] == pytest.approx(1 / 4)
     assert (metrics["accuracy_0"], metrics["accuracy_1"]) == (0.0, 1.0)
     assert (metrics["soundness_error"], metrics["unchecked_share"]) == (1.0, 0.25)
 

@@ -66,7 +66,7 @@ def chosen_split(only: str, present: Collection[str], name: str) -> Result[str, 
 
 
 class ReadOptions(NamedTuple):
-    """How the rows of a source are read.
+    """The options by which the rows of a source are read.
 
     choice: which rows and solutions of APPS are chosen.
     is_written: true if benchmarks are read without solutions, as answers are to be written.
