@@ -50,7 +50,9 @@ def test_a_planted_defect_has_its_place(defect: Defect) -> None:
 
 # Bugs that these schedules have found, each with the first seed that finds it again.
 MENDED = {
-    "a store that fails keeps its lock": 0,
+    "a store that fails keeps its lock": 29,
+    "the names of folders are not synced": 0,
+    "a note begins empty": 6,
 }
 
 
