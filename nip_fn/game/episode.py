@@ -90,7 +90,7 @@ def final_verdict(status: Status, rounds: Sequence[Round]) -> Utterance | None:
 
 def final_decision(status: Status, rounds: Sequence[Round]) -> Decision | None:
     """The decision that ended a game; None if it ended otherwise."""
-    return decision_of(rounds[-1]) if status == "decided" else None
+    return decision_of(rounds[-1]) if status == "decided" and rounds else None
 
 
 def decision_of(turn: Round) -> Decision | None:
