@@ -22,7 +22,7 @@ from ..tools.arrows import (
 
 @pytest.mark.parametrize(
     ("house", "most_rooms", "most_arrows", "most_floors"),
-    [(CORE, 16, 80, 11), (ADAPTERS, 21, 45, 6), (CLI, 30, 60, 5)],
+    [(CORE, 16, 80, 11), (ADAPTERS, 21, 49, 6), (CLI, 30, 60, 5)],
     ids=lambda value: value.path.name if isinstance(value, House) else str(value),
 )
 def test_a_package_has_few_rooms_and_few_arrows_and_none_goes_back_up(
