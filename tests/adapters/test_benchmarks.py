@@ -1,6 +1,5 @@
 """Benchmarks by name, loaded by the real `datasets`: from its cache, and from a folder."""
 
-import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -11,14 +10,14 @@ from nip_fn.game.datapoint import SPLITS
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.experiments.datasets import describe
 
-from ..core.benchmark_rows import Rows, code_contests, gpqa, gsm8k, math, quality
-from ..lazily import datasets
-from .datafiles import apps_rows, buggy_rows, opened, params_of, refused, shape, to_parquet
+from ..core.benchmark_rows import code_contests, gpqa, gsm8k, math, quality
+from . import hub_cache
+from .datafiles import apps_rows, buggy_rows, opened, params_of, refused, shape
 
 pytestmark = [pytest.mark.usefixtures("folder"), pytest.mark.xdist_group("data")]
 
 # The tables of each benchmark under the names that they have on the hub.
-TABLES: Mapping[str, Mapping[str, Rows]] = {
+TABLES: Mapping[str, hub_cache.Tables] = {
     "gsm8k": {"train": gsm8k(0, 40), "test": gsm8k(40, 60)},
     "math": {"train": math(0, 40), "test": math(40, 60)},
     "gpqa": {"train": gpqa(0, 60)},
@@ -38,34 +37,12 @@ TABLES: Mapping[str, Mapping[str, Rows]] = {
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder; the hub cannot be reached, and its cache is empty."""
     monkeypatch.setenv("NIP_FN_CACHE", str(tmp_path / "laid-out"))
-    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
-    monkeypatch.setattr("datasets.config.HF_HUB_OFFLINE", True)
-    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    hub_cache.without_hub(monkeypatch, tmp_path)
     return tmp_path
 
 
 def downloaded(folder: Path, name: str) -> Path:
-    """The folder of a benchmark, as `hf download` leaves it."""
-    for split, rows in TABLES[name].items():
-        to_parquet(folder / name / f"data/{split}-00000-of-00001.parquet", rows)
-    return folder / name
-
-
-def cached(folder: Path, name: str) -> None:
-    """Keep a benchmark in the library's cache, as a download by its name leaves it there."""
-    config = BENCHMARKS[name].config or "default"
-    files = {
-        split: str(downloaded(folder, name) / f"data/{split}-00000-of-00001.parquet")
-        for split in TABLES[name]
-    }
-    tables = datasets.load_dataset("parquet", config, data_files=files, cache_dir=folder / "made")
-    kept = {Path(file["filename"]) for table in tables.values() for file in table.cache_files}
-    organisation, _, title = BENCHMARKS[name].hub.partition("/")
-    title = datasets.naming.camelcase_to_snakecase(title)
-    place = folder / "cache" / f"{organisation}___{title}" / config / "0.0.0" / "0123"
-    shutil.copytree(next(iter(kept)).parent, place)
-    for path in kept:
-        (place / path.name).rename(place / path.name.replace("parquet", title))
+    return hub_cache.downloaded(folder, name, TABLES[name])
 
 
 def sizes(data: Data) -> list[int]:
@@ -74,7 +51,7 @@ def sizes(data: Data) -> list[int]:
 
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_a_benchmark_is_loaded_by_its_name(folder: Path, name: str) -> None:
-    cached(folder, name)
+    hub_cache.cached(folder, name, TABLES[name])
     data = opened(name)
     assert data.info.name == name
     assert data.report.kind == BENCHMARKS[name].kind

@@ -10,8 +10,10 @@ import typer.main
 
 from nip_fn_cli.main import app
 
+from ..adapters.hub_cache import cached, without_hub
 from ..cli.conftest import call_cli
 from ..cli.test_first_hour import DUMMY, LITTLE, QUICK
+from ..core.benchmark_rows import gsm8k
 from ..docs.pages import is_printed, steps
 
 RECIPES = Path(__file__).parents[2] / "examples" / "recipes"
@@ -37,6 +39,16 @@ def tiny(words: tuple[str, ...]) -> tuple[str, ...]:
     return (*words, *QUICK.get(words[0], ()), *one)
 
 
+@pytest.fixture
+def hub(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache of the hub with the tables that a recipe takes from there, in their form."""
+    if name != "gsm8k":
+        return
+    without_hub(monkeypatch, tmp_path)
+    cached(tmp_path, "gsm8k", {"train": gsm8k(0, 600), "test": gsm8k(600, 1000)})
+
+
+@pytest.mark.usefixtures("hub")
 @pytest.mark.parametrize("name", NAMES)
 def test_the_commands_of_a_recipe_work(name: str, tmp_path: Path) -> None:
     shutil.copytree(RECIPES.parent, tmp_path / "examples")
