@@ -20,8 +20,8 @@ from nip_fn.run.replay import replay
 from nip_fn.run.request import Request
 from nip_fn.run.state import EMPTY, RunState, StageMetrics
 from nip_fn.training.tuning import Job
-from nip_fn_adapters.checking import answer_checker
 from nip_fn_adapters.data.opening import CACHE_VARIABLE, in_memory
+from nip_fn_adapters.experiments.checking import answer_checker
 from nip_fn_adapters.interpreter import interpret
 from nip_fn_adapters.providers import dummy
 from nip_fn_adapters.recording import store

@@ -17,8 +17,8 @@ from nip_fn.run.events import Checked, RunStarted
 from nip_fn.run.ports import CheckResult
 from nip_fn.testing import CheckerError, check_checker
 from nip_fn_adapters import load_run, train
-from nip_fn_adapters.checking import by_function, by_tests, once
 from nip_fn_adapters.data.opening import Data, in_memory
+from nip_fn_adapters.experiments.checking import by_function, by_tests, once
 from nip_fn_adapters.recording.store import read_recording
 from nip_fn_adapters.sandbox import open_sandbox
 

@@ -18,7 +18,6 @@ from nip_fn.run.events import Event, Extended, RunStarted, StageEnded
 from nip_fn.run.ports import World
 from nip_fn.run.state import RunState
 from nip_fn.run.step import step
-from nip_fn_adapters.checking import answer_checker
 from nip_fn_adapters.costs.note import keep_prices
 from nip_fn_adapters.data.opening import Data
 from nip_fn_adapters.durable import replace_file
@@ -29,6 +28,7 @@ from nip_fn_adapters.experiments.budgets import (
     money_of_run,
     with_budget,
 )
+from nip_fn_adapters.experiments.checking import answer_checker
 from nip_fn_adapters.experiments.concurrency import run_in_own_loop
 from nip_fn_adapters.experiments.outcomes import refuse, refused_by_system
 from nip_fn_adapters.experiments.watching import NOBODY, Watch
