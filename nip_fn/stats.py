@@ -7,6 +7,7 @@ of oversight     judged, completeness, soundness, auroc, brier, calibration, ver
 of papers        judge_accuracy_gain, performance_gap_recovered, legibility_tax
 of a stage       stage_metrics, Usage
 of searches      best_of
+of swaps         shapley_values, subsets
 intervals        wilson_interval, t_interval, crossed_interval, crossed_share, effective_size,
                  Estimate
 comparisons      paired_difference, sign_flip, holm, detectable_difference, Difference
@@ -45,6 +46,7 @@ from nip_fn.metrics.oversight import (
     soundness,
     verification_rate,
 )
+from nip_fn.metrics.shapley import shapley_values, subsets
 from nip_fn.metrics.stage import stage_metrics
 from nip_fn.metrics.usage import Usage
 
@@ -75,9 +77,11 @@ __all__ = [
     "message_effect",
     "paired_difference",
     "performance_gap_recovered",
+    "shapley_values",
     "sign_flip",
     "soundness",
     "stage_metrics",
+    "subsets",
     "t_interval",
     "verdicts",
     "verification_rate",

@@ -151,8 +151,9 @@ def test_values_with_equal_words_are_told_apart_by_numbers() -> None:
     assert [cell.name for cell in found] == ["m-1", "m-2"]
 
 
-def test_every_cell_of_the_learning_experiment_is_a_configuration() -> None:
-    text = (ROOT / "examples/learning.toml").read_text()
+@pytest.mark.parametrize("name", ["learning", "learners"])
+def test_every_cell_of_a_study_among_the_examples_is_a_configuration(name: str) -> None:
+    text = (ROOT / f"examples/{name}.toml").read_text()
     for cell in cells(study(text)):
         table = merge({"malt": {}}, cell.table)
         table["malt"].pop("pair_selection_method", None)  # of one's own, which is loaded first

@@ -6,7 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from nip_fn.config.hosting import is_hosted, is_trained, server_url
+from nip_fn_adapters import train
 from nip_fn_adapters.experiments.plans import plan
 from nip_fn_adapters.experiments.settings import read_table
 from nip_fn_adapters.providers.selfhosted.needs import needs_of
@@ -62,6 +65,20 @@ def test_two_agents_learn_in_a_script_of_a_hundred_lines() -> None:
     assert re.fullmatch(r"before: \d+\.\d%", before)
     assert re.fullmatch(r"after iteration 0: \d+\.\d%", after)
     assert re.fullmatch(r"at temperature 0: \d+\.\d%", greedy)
+
+
+@pytest.mark.exhaustive
+def test_the_values_of_the_turns_add_up_to_the_gain(tmp_path: Path) -> None:
+    settings = {
+        "rl": {"num_iterations": 1, "rollouts_per_iteration": 12},
+        "dataset_options": {"max_test_size": 8},
+    }
+    trained = train(settings, name="small", runs=tmp_path).unwrap()
+    lines = run("shares.py", str(trained.path.parent), "6").splitlines()
+    shares = [float(line[-40:].split()[-1].rstrip("%")) for line in lines[:8]]
+    values = [float(line.split("%")[0].split()[-1]) for line in lines[8:]]
+    assert len(values) == 3
+    assert sum(values) == pytest.approx(shares[-1] - shares[0], abs=0.3)
 
 
 def test_experiments_are_carried_out_from_python_in_40_lines(tmp_path: Path) -> None:

@@ -16,11 +16,53 @@ from nip_fn.trees.grow import Query
 from nip_fn_adapters.providers.local.decode import DecodeRequest, Timings, decode
 from nip_fn_adapters.providers.local.models import encode_chat
 from nip_fn_adapters.providers.local.packed import forests, score, token_scores
-from nip_fn_adapters.providers.local.policy import load_policy
+from nip_fn_adapters.providers.local.policy import LoadedPolicy, load_policy
 from nip_fn_adapters.providers.local.rows import encode_rows
 from nip_fn_adapters.providers.local.steps import Batch
 
 MOST_CHATS = 96  # that are decoded together
+
+
+def sample(
+    policy: LoadedPolicy,
+    queries: Sequence[Query],
+    chat: ChatAt,
+    *,
+    max_tokens: int,
+    temperature: float = 1.0,
+    name: str = "",
+) -> list[list[Completion]]:
+    """A reply of the model for each key of each query.
+
+    Args:
+        policy: The model, as `load_policy` returns it.
+        queries: Positions in games.
+        chat: The chat that the model replies to there.
+        max_tokens: The length of the longest reply.
+        temperature: 0 for the likeliest token.
+        name: The name of the model, which the replies bear.
+    """
+    requests = [
+        DecodeRequest(
+            encode_chat(policy.tokenizer, chat(q.datapoint, q.episode, q.agent)),
+            *(q.keys, temperature, max_tokens),
+        )
+        for q in queries
+    ]
+    batches = (requests[n : n + MOST_CHATS] for n in range(0, len(requests), MOST_CHATS))
+    return [
+        [
+            Completion(
+                policy.tokenizer.decode(reply.tokens, skip_special_tokens=True).strip(),
+                "stop" if reply.ended else "length",
+                model=name,
+                tokens=SampledTokens.of(reply.tokens, reply.log_probabilities),
+            )
+            for reply in replies
+        ]
+        for batch in batches
+        for replies in decode(policy, batch, Timings())
+    ]
 
 
 class Learner:
@@ -43,27 +85,14 @@ class Learner:
     ) -> list[list[Completion]]:
         """A reply for each key of each query: a `BatchSampler`, once chat and limits are given."""
         self.policy.model.eval()
-        requests = [
-            DecodeRequest(
-                encode_chat(self.policy.tokenizer, chat(q.datapoint, q.episode, q.agent)),
-                *(q.keys, temperature, max_tokens),
-            )
-            for q in queries
-        ]
-        batches = (requests[n : n + MOST_CHATS] for n in range(0, len(requests), MOST_CHATS))
-        return [
-            [
-                Completion(
-                    self.policy.tokenizer.decode(reply.tokens, skip_special_tokens=True).strip(),
-                    "stop" if reply.ended else "length",
-                    model=self.name,
-                    tokens=SampledTokens.of(reply.tokens, reply.log_probabilities),
-                )
-                for reply in replies
-            ]
-            for batch in batches
-            for replies in decode(self.policy, batch, Timings())
-        ]
+        return sample(
+            self.policy,
+            queries,
+            chat,
+            max_tokens=max_tokens,
+            temperature=temperature,
+            name=self.name,
+        )
 
     def learn(self, rows: Rows, loss: Loss | LossFunction, key: Key, *, batch_size: int) -> None:
         """Take a step for each batch of rows; the reference policy is the model without its LoRA.
