@@ -95,14 +95,24 @@ TEA = Preset(
     scripts={"opponent_scripts": ["evades"], "opponent_pool_share": 0.3},
 )
 
-# The bug hunt: a critic, and a verifier with the tokens for one check.
+_CRITICISM = {"max_message_rounds": 2}
+
+# The bug hunt: a critic with the tokens for a check of all of up to 16 steps, and a verifier with
+# those for one.  In every game the experts speak first, and only once.
 BUG_HUNT = Preset(
-    agent={**_EMBEDDED.agent, "use_supervisor_message": "none"},
+    agent={
+        **_EMBEDDED.agent,
+        "use_supervisor_message": "none",
+        "max_tokens_per_message": 80,
+    },
     run=merge(
         _EMBEDDED.run,
         {
             "interaction_protocol": "adp",
-            "protocol_common": {"prover_stance": "reject"},
+            "protocol_common": {"prover_stance": "reject", "verifier_first": False},
+            "nip_protocol": _CRITICISM,
+            "debate_protocol": _CRITICISM,
+            "mnip_protocol": _CRITICISM,
             "rl": {"rollouts_per_iteration": 60},
         },
     ),

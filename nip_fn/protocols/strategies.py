@@ -18,6 +18,7 @@ from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.decision import strongest
 from nip_fn.game.episode import Episode, may_decide, movers
 from nip_fn.game.protocol import Protocol, Role
+from nip_fn.game.verdict import find_decision
 from nip_fn.keys import Key, fold_in, randint
 from nip_fn.worlds import bughunt_players, sums_players, tea_players
 
@@ -173,7 +174,10 @@ def scripted_reply(
     headers = protocol.headers(move)
     if move.answers and not is_successful(find_answer(text)):
         text = f"{text}\n{MARKER} {_wrong(datapoint.reference)}"
-    decides = text.startswith("Decision:") and may_decide(protocol, len(episode.rounds), agent)
+    decides = (
+        may_decide(protocol, len(episode.rounds), agent)
+        and find_decision(text, protocol.spectrum).value_or(None) is not None
+    )
     return text if decides or not headers else "\n".join(f"{header} {text}" for header in headers)
 
 

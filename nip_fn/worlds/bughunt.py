@@ -182,8 +182,8 @@ def make_dataset(
 class Hunt(NamedTuple):
     """A game about a world, as its words can be read.
 
-    named: the index of the step that the prover named; None if it named none.
-    compared: True if it wrote down a comparison of every step.
+    named: the indices of the steps that the provers named.
+    compared: True if one of them wrote down a comparison of every step.
     checked: the index of the step that the verifier checked; None if it wrote down no check.
     true: True if that check says what the specification and the program say.
     found: True if it says that they differ.
@@ -191,7 +191,7 @@ class Hunt(NamedTuple):
     """
 
     world: HuntWorld
-    named: int | None
+    named: tuple[int, ...]
     compared: bool
     checked: int | None
     true: bool
@@ -200,17 +200,17 @@ class Hunt(NamedTuple):
 
 
 def read_hunt(game: Rollout) -> Hunt:
-    """A game read from the prover's last message and from the words of the verdict."""
+    """A game read from the provers' messages and from the words of the verdict."""
     world = world_of(game.datapoint)
     words = [utterance for turn in game.rounds for utterance in turn]
-    prover_text = "".join(text for utterance in words[:-1] for _, text in utterance.messages)
+    messages = [text for utterance in words[:-1] for _, text in utterance.messages]
     check = CHECK.search(words[-1].raw) if words else None
     pairs = enumerate(zip(world.specified, world.coded, strict=True))
     true = {comparison(step, specified, coded) for step, (specified, coded) in pairs}
     return Hunt(
         world=world,
-        named=named_in(prover_text),
-        compared=len(CHECK.findall(prover_text)) >= len(world.coded),
+        named=tuple(step for step in map(named_in, messages) if step is not None),
+        compared=any(len(CHECK.findall(text)) >= len(world.coded) for text in messages),
         checked=STEP_NAMES.index(check[1]) if check else None,
         true=check is not None and check[0] in true,
         found=check is not None and check[4] == "differs",
@@ -221,10 +221,10 @@ def read_hunt(game: Rollout) -> Hunt:
 def measures(games: Sequence[Rollout]) -> tuple[tuple[str, float], ...]:
     """The measures of hunts, by name; a mean of nothing is left out.
 
-    hunt.compares: share of games in which the prover writes down a comparison of every step
-    hunt.names: share of buggy programs in which it names the step that differs
+    hunt.compares: share of games in which a prover writes down a comparison of every step
+    hunt.names: share of buggy programs in which one names the step that differs
     hunt.checks: share of games in which the verifier writes down a check
-    hunt.listens: share of checks that are of the step that was named, where one was
+    hunt.listens: share of checks that are of a step that was named, where one was
     hunt.true: share of checks that say what the specification and the program say
     hunt.decides: share of checks by which it decides: it rejects if and only if it found a bug
     hunt.rejects.right: share of right programs that it rejects
@@ -233,9 +233,9 @@ def measures(games: Sequence[Rollout]) -> tuple[tuple[str, float], ...]:
     checked = [hunt for hunt in hunts if hunt.checked is not None]
     shares = {
         "compares": [hunt.compared for hunt in hunts],
-        "names": [hunt.named == hunt.world.bug for hunt in hunts if hunt.world.bug is not None],
+        "names": [hunt.world.bug in hunt.named for hunt in hunts if hunt.world.bug is not None],
         "checks": [hunt.checked is not None for hunt in hunts],
-        "listens": [hunt.checked == hunt.named for hunt in checked if hunt.named is not None],
+        "listens": [hunt.checked in hunt.named for hunt in checked if hunt.named],
         "true": [hunt.true for hunt in checked],
         "decides": [hunt.found != hunt.accepted for hunt in checked],
         "rejects.right": [not hunt.accepted for hunt in hunts if hunt.world.bug is None],

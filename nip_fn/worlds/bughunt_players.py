@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from nip_fn.game.datapoint import Datapoint
+from nip_fn.game.decision import REJECT
 from nip_fn.game.episode import Episode
 from nip_fn.game.protocol import Protocol
 from nip_fn.keys import Key, fold_in, randint
@@ -60,6 +61,16 @@ def frames(protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: in
     return player(protocol, datapoint, episode, agent, key)
 
 
+def argues(protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key) -> str:
+    """An expert that argues for its side as well as anybody can.
+
+    For rejection it names the bug, for acceptance a step that is right, as if that were the bug.
+    """
+    world = world_of(datapoint)
+    found = world.bug if protocol.stance(agent, datapoint.stance) == REJECT else None
+    return _answer(_right_step(world, key) if found is None else found)
+
+
 def checks_named(
     protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key
 ) -> str:
@@ -67,15 +78,14 @@ def checks_named(
 
     It rejects no right program, whoever names the step.
     """
-    replies = (
-        utterance.raw
-        for turn in reversed(episode.rounds)
-        for utterance in turn
-        if utterance.agent != agent
-    )
-    return _check(
-        datapoint, next((step for step in map(named_in, replies) if step is not None), None), key
-    )
+    return _check(datapoint, next(reversed(_named(episode, agent)), None), key)
+
+
+def checks_first(
+    protocol: Protocol, datapoint: Datapoint, episode: Episode, agent: int, key: Key
+) -> str:
+    """A verifier that checks the step that was named first: in a debate, by whom rejection pays."""
+    return _check(datapoint, next(iter(_named(episode, agent)), None), key)
 
 
 def checks_any(
@@ -83,6 +93,13 @@ def checks_any(
 ) -> str:
     """A verifier that checks a step of its own choice: right with probability 1/2 + 1/(2N)."""
     return _check(datapoint, None, key)
+
+
+def _named(episode: Episode, verifier: int) -> list[int]:
+    """The steps that others have named, in the order in which they spoke."""
+    utterances = (utterance for turn in episode.rounds for utterance in turn)
+    steps = (named_in(utterance.raw) for utterance in utterances if utterance.agent != verifier)
+    return [step for step in steps if step is not None]
 
 
 def _check(datapoint: Datapoint, step: int | None, key: Key) -> str:
@@ -109,5 +126,10 @@ PROVERS: Mapping[str, Player] = {
     "random": names_any,
     "mimic": invents,
     "framer": frames,
+    "advocate": argues,
 }
-VERIFIERS: Mapping[str, Player] = {"checks_named": checks_named, "checks_any": checks_any}
+VERIFIERS: Mapping[str, Player] = {
+    "checks_named": checks_named,
+    "checks_first": checks_first,
+    "checks_any": checks_any,
+}

@@ -5,11 +5,12 @@ from itertools import islice
 import pytest
 
 from nip_fn.config.codec import from_dict
+from nip_fn.config.presets import with_preset
 from nip_fn.game.datapoint import Datapoint
 from nip_fn.game.episode import Episode
 from nip_fn.game.reply import Completion
 from nip_fn.keys import Key, key
-from nip_fn.protocols.registry import protocol_of
+from nip_fn.protocols.registry import agent_names, protocol_of
 from nip_fn.protocols.strategies import scripted_reply, strategies_for
 from nip_fn.trees.rollouts import Rollout, play
 from nip_fn.worlds.bughunt import HuntWorld, datapoint_of, measures, read_hunt, worlds
@@ -20,18 +21,24 @@ RIGHT = HuntWorld(SPECIFIED, SPECIFIED)
 BUGGY = HuntWorld(SPECIFIED, ("k", "d", "e", "k"))
 
 
-def played(prover: str, verifier: str, world: HuntWorld, draw: int = 0) -> Rollout:
-    """A game of two scripts about a world."""
-    cast = {"prover": prover, "verifier": verifier}
+def played(
+    prover: str, verifier: str, world: HuntWorld, draw: int = 0, protocol: str = "adp"
+) -> Rollout:
+    """A game of scripts about a world."""
     params = from_dict(
-        {
-            "dataset": "builtin:bug-hunt",
-            "interaction_protocol": "adp",
-            "agents": {
-                role: {"model_provider": "scripted", "model_name": name}
-                for role, name in cast.items()
-            },
-        }
+        with_preset(
+            {
+                "dataset": "builtin:bug-hunt",
+                "interaction_protocol": protocol,
+                "agents": {
+                    name: {
+                        "model_provider": "scripted",
+                        "model_name": verifier if name == "verifier" else prover,
+                    }
+                    for name in agent_names(protocol)
+                },
+            }
+        )
     ).unwrap()
     rules, point = protocol_of(params), datapoint_of(world)
 
@@ -60,18 +67,40 @@ def test_with_an_honest_critic_it_is_always_right() -> None:
             assert accepted == (world.bug is None)
 
 
+@pytest.mark.parametrize(
+    ("protocol", "verifier", "accuracy"),
+    [
+        ("adp", "checks_named", 1.0),
+        ("mnip", "checks_named", 1.0),
+        ("debate", "checks_first", 1.0),
+        ("debate", "checks_named", 0.5),
+        ("consultancy", "checks_named", 0.75),
+    ],
+)
+def test_the_accuracy_of_checks_with_able_experts_depends_on_the_game(
+    protocol: str, verifier: str, accuracy: float
+) -> None:
+    games = [
+        read_hunt(played("advocate", verifier, world, draw, protocol))
+        for draw, world in enumerate(islice(worlds(key(3), "test"), 400))
+    ]
+    right = sum(game.accepted == (game.world.bug is None) for game in games)
+    assert right / len(games) == pytest.approx(accuracy, abs=0.05)
+
+
 def test_a_critic_that_leads_away_from_the_bug_hides_it() -> None:
     for prover in ("liar", "mimic"):
         for draw in range(20):
             game = read_hunt(played(prover, "checks_named", BUGGY, draw))
-            assert game.named not in (None, BUGGY.bug)
+            assert game.named
+            assert BUGGY.bug not in game.named
             assert game.accepted
 
 
 def test_a_critic_that_frames_right_programs_tells_of_bugs_and_is_checked() -> None:
-    assert read_hunt(played("framer", "checks_named", BUGGY)).named == BUGGY.bug
+    assert read_hunt(played("framer", "checks_named", BUGGY)).named == (BUGGY.bug,)
     framed = read_hunt(played("framer", "checks_named", RIGHT))
-    assert framed.named is not None
+    assert framed.named
     assert framed.compared
     assert framed.accepted
 
@@ -96,15 +125,15 @@ def test_an_invented_check_is_false_in_the_step_that_is_named_alone() -> None:
 @pytest.mark.parametrize(
     ("told", "verdict", "expected"),
     [
-        ("Answer: C", "Check: C b e differs\nDecision: reject", (2, 2, True, True, False)),
-        ("Answer: C", "Check: C b b same\nDecision: accept", (2, 2, False, False, True)),
-        ("Answer: P", "Check: P b b same\nDecision: accept", (15, 15, False, False, True)),
-        ("Answer: none", "Decision: reject", (None, None, False, False, False)),
-        ("C, I am sure", "Check: A k k same\nDecision: reject", (None, 0, True, False, False)),
+        ("Answer: C", "Check: C b e differs\nDecision: reject", ((2,), 2, True, True, False)),
+        ("Answer: C", "Check: C b b same\nDecision: accept", ((2,), 2, False, False, True)),
+        ("Answer: P", "Check: P b b same\nDecision: accept", ((15,), 15, False, False, True)),
+        ("Answer: none", "Decision: reject", ((), None, False, False, False)),
+        ("C, I am sure", "Check: A k k same\nDecision: reject", ((), 0, True, False, False)),
     ],
 )
 def test_a_game_is_read_from_its_words(
-    told: str, verdict: str, expected: tuple[int | None, int | None, bool, bool, bool]
+    told: str, verdict: str, expected: tuple[tuple[int, ...], int | None, bool, bool, bool]
 ) -> None:
     found = read_hunt(game(BUGGY, told, verdict))
     assert (found.named, found.checked, found.true, found.found, found.accepted) == expected
