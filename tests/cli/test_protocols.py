@@ -7,6 +7,8 @@ import pytest
 from msgspec.json import decode
 
 from nip_fn.game.decision import SPECTRA
+from nip_fn.game.protocol import has_answers
+from nip_fn.params.run import HyperParameters
 from nip_fn.protocols.registry import PROTOCOLS, agent_names
 
 from .conftest import RunCli
@@ -20,6 +22,17 @@ SMALL = (
     "--set", "dummy.invalid_rate=0.2", "--set", "dummy.decision_rate=0.5",
     "--set", "agents._default.num_invalid_generation_retries=2",
 )  # fmt: skip
+
+
+# About the later of two data sets: a game in which answers are written has others.
+WRITTEN = (
+    "--dataset", "builtin:sums",
+    "--set", "debate_protocol.max_message_rounds=3", "--set", "oracle_protocol.max_queries=1",
+)  # fmt: skip
+
+
+def is_written(protocol: str) -> bool:
+    return has_answers(PROTOCOLS[protocol](HyperParameters()))
 
 
 def trained(run_cli: RunCli, protocol: str, *options: str) -> str:
@@ -36,13 +49,15 @@ def trained(run_cli: RunCli, protocol: str, *options: str) -> str:
 
 @pytest.mark.parametrize("protocol", [name for name in PROTOCOLS if name != "multi_channel_test"])
 def test_every_protocol_trains_and_replays(protocol: str, run_cli: RunCli, tmp_path: Path) -> None:
-    trained(run_cli, protocol)
+    trained(run_cli, protocol, *(WRITTEN if is_written(protocol) else ()))
     lines = (tmp_path / "runs/a/metrics.jsonl").read_text().splitlines()
     rows = [decode(line) for line in lines]
     train = [row for row in rows if row["stage"] == "train"]
-    assert [row["jobs"] for row in train] == [len(agent_names(protocol))] * 2
+    # Nobody trains a tool.
+    agents = [name for name in agent_names(protocol) if name != "oracle"]
+    assert [row["jobs"] for row in train] == [len(agents)] * 2
     sampled = next(row for row in rows if row["stage"] == "sample")
-    for agent in agent_names(protocol):
+    for agent in agents:
         assert sampled[f"{agent}.replies"] > 0
         assert sampled[f"{agent}.invalid"] > 0
         assert sampled[f"{agent}.retries"] > sampled[f"{agent}.invalid"]
