@@ -32,7 +32,7 @@ def metrics_of(run_cli: RunCli, tmp_path: Path, *options: str) -> dict[str, Any]
     [
         ("builtin:tea", 0),
         ("builtin:tea", 1),
-        # At temperature 0 this one judges 67.5 % of 120 games rightly: its last stage left it careful.
+        # At temperature 0 it judges 67.5 % of 120 games rightly: its last stage left it careful.
         pytest.param("builtin:tea@3", 1, marks=pytest.mark.exhaustive),
     ],
 )
