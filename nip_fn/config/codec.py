@@ -122,10 +122,13 @@ def to_dict(params: HyperParameters) -> dict[str, Any]:
 
 
 def load_agent(agent: Mapping[str, Any], saved: Mapping[str, Any]) -> dict[str, Any]:
-    """The table of an agent that is loaded: the saved one, but for where it is loaded from."""
+    """The table of an agent that is loaded: the saved one, but for what it keeps as its own."""
     fields = parameters(AgentParameters)
-    kept = {name for name in agent if name in fields and fields[name].meaning.kept_when_loaded}
-    return {**saved, **{name: agent[name] for name in kept}}
+    own = {name for name, field in fields.items() if field.meaning.kept_when_loaded}
+    return {
+        **{name: value for name, value in saved.items() if name not in own},
+        **{name: value for name, value in agent.items() if name in own},
+    }
 
 
 def default_table() -> dict[str, Any]:

@@ -264,7 +264,7 @@ def _agents(written: Mapping[str, Any], dataset: str) -> dict[str, dict[str, Any
         special = preset_of(agent, dataset).roles.get(name, {})
         if _has(written, "malt.num_responses_per_timestep"):
             special = {k: v for k, v in special.items() if k != "num_responses"}
-        if name == "verifier" and _learns_together(written, dataset):
+        if name == "verifier" and _learn_together(written, dataset):
             special = {**preset_of(agent, dataset).scripts, **special}
         fields = {**_fields(agent, dataset, instructions), **special}
         # An agent's settings override `_default`, so what is written there must be left out.
@@ -277,15 +277,14 @@ def _agents(written: Mapping[str, Any], dataset: str) -> dict[str, dict[str, Any
     return {name: fields for name, fields in settings.items() if fields}
 
 
-def _learns_together(written: Mapping[str, Any], dataset: str) -> bool:
-    """True if a prover learns beside the verifier, in the lady's tea as an interactive proof."""
-    prover = _fields_of_agents(written).get("prover", {})
-    is_trained = prover.get("model_provider") != "scripted" and not prover.get("freeze_agent")
-    return (
-        dataset == "builtin:tea"
-        and written.get("interaction_protocol", "nip") == "nip"
-        and is_trained
+def _learn_together(written: Mapping[str, Any], dataset: str) -> bool:
+    """True if prover and verifier learn the lady's tea together, as an interactive proof."""
+    are_trained = not any(
+        fields.get("model_provider") == "scripted" or fields.get("freeze_agent")
+        for fields in _fields_of_agents(written).values()
     )
+    is_nip = written.get("interaction_protocol", "nip") == "nip"
+    return dataset == "builtin:tea" and is_nip and are_trained
 
 
 def _tools(written: Mapping[str, Any]) -> tuple[str, ...]:

@@ -238,6 +238,7 @@ class AgentParameters(Record, frozen=True):
             "this agent against. They are drawn at random for each tree, and such a tree trains "
             "this agent only. 0: only the latest models.",
             needs="iterations",
+            kept_when_loaded=True,
             reset_in_attacks=True,
         ),
     ] = 0
@@ -247,6 +248,7 @@ class AgentParameters(Record, frozen=True):
             "Scripted strategies to train this agent against, drawn from the same pool as earlier "
             "models. 'repeat' attacks a verifier, and so does 'framer' in the bug hunt.",
             needs="iterations",
+            kept_when_loaded=True,
             reset_in_attacks=True,
         ),
     ] = ()
@@ -256,6 +258,7 @@ class AgentParameters(Record, frozen=True):
             "Share of the trees in which this agent plays against the earlier models or scripts "
             "of its pool.",
             needs="opponents",
+            kept_when_loaded=True,
         ),
     ] = 0.5
     fine_tune_from_scratch: Annotated[

@@ -170,6 +170,8 @@ def scripted_reply(
         key: Consumed.
     """
     text = strategy(protocol, datapoint, episode, agent, key)
+    if not isinstance(text, str):  # as strategies of one's own may
+        raise TypeError(f"a reply is a text, not {text!r}")
     move = next(move for move in movers(protocol, episode) if move.agent == agent)
     headers = protocol.headers(move)
     if move.answers and not is_successful(find_answer(text)):

@@ -87,8 +87,8 @@ def test_stats_tell_what_was_left_out(run_cli: RunCli, tmp_path: Path) -> None:
     told = json.loads(run_cli("data", "stats", "a.jsonl", *options, "--json").stdout)
     assert told["bad"] == 1
     assert told["left_out"] == [
-        {"why": "duplicate", "right": 2, "buggy": 1},
-        {"why": "other difficulty", "right": 20, "buggy": 20},
+        {"why": "duplicate", "right": 2, "buggy": 1, "unlabelled": 0},
+        {"why": "other difficulty", "right": 20, "buggy": 20, "unlabelled": 0},
     ]
     assert told["unused"] == ["author"]
     for what in (

@@ -105,7 +105,7 @@ def test_the_command_of_a_fork_resumes_it_also_if_it_died_before_it_was_one(
             "malt.num_responses_per_timestep: the recorded replies depend on it; "
             "leave it as it was, or start a new run without --from",
         ),
-        (("--from", "a", "--dataset", "builtin:python"), "dataset: the recorded replies"),
+        (("--from", "a", "--dataset", "builtin:tea-public"), "dataset: the recorded replies"),
         (("--from", "a", "--iteration", 2), "iteration 2 has not been sampled to its end"),
         (("--from", "a", "--iterations", 1), "rl.num_iterations: the run ends before iteration 1"),
         (("--from", "nowhere"), "--from: "),

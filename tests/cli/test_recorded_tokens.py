@@ -25,6 +25,7 @@ MOST_NATS = 1e-4
 SMALL = (
     *("--dataset", "builtin:tea", "--iterations", "2", "--set", "rl.rollouts_per_iteration=6"),
     *("--set", "dataset_options.max_test_size=4"),
+    *("--set", "agents.verifier.opponent_scripts=[]"),
 )
 
 

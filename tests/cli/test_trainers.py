@@ -153,6 +153,7 @@ def test_earlier_models_are_met_recorded_by_name_and_trained_by_none_of_their_tr
     pool = sets(
         "agents.verifier.opponent_pool=2",
         "agents.verifier.opponent_pool_share=0.5",
+        "agents.verifier.opponent_scripts=[]",
         "malt.pair_selection_method=all",
         "nip_protocol.max_message_rounds=5",
         "dummy.decision_rate=0.5",

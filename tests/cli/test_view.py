@@ -74,7 +74,7 @@ def get(url: str, path: str, method: str = "GET", **headers: str) -> tuple[int, 
 
 def told(found: Followed) -> tuple[object, ...]:
     """All that a page could say of a run."""
-    name, replayed, version = found.subject
+    name, replayed, version, _ = found.subject
     trees = [tree.path_N for stage in replayed.stages for tree in stage.batch.trees]
     return name, version, nip.digest(replayed.state), replayed.num_events, trees, found.size
 
