@@ -42,6 +42,8 @@ class Disk:
         """Empty.  `die` is called with the fault by which the process dies that writes."""
         self.root, self._faults, self._die = root, faults, die
         root.mkdir(parents=True)
+        self._num_syncs = 0
+        self._last_sync: dict[int, int] = {}  # by inode, the last sync of those that have ended
         self._synced: dict[int, bytes] = {}  # content by inode
         self._names: dict[int, dict[str, int]] = {}  # inodes by name, by the inode of the folder
         self._late: list[Callable[[], None]] | None = None
@@ -70,7 +72,9 @@ class Disk:
             self._do(lambda: self._names.__setitem__(inode, names))
         else:
             inode, content = os.fstat(descriptor).st_ino, path.read_bytes()
-            self._do(lambda: self._keep(inode, content))
+            self._num_syncs += 1
+            number = self._num_syncs
+            self._do(lambda: self._keep(inode, content, number))
         self._perhaps_die()
 
     def sync_now(self, path: Path) -> None:
@@ -90,10 +94,10 @@ class Disk:
         if self._faults.hits("death at a write", times):
             self._die(self._faults.random.choice(("kill", "power cut")))
 
-    def _keep(self, inode: int, content: bytes) -> None:
-        # A slow sync may end after a later one, of more.
-        if not self._synced.get(inode, b"").startswith(content):
-            self._synced[inode] = content
+    def _keep(self, inode: int, content: bytes, number: int) -> None:
+        # A slow sync may end after one that began later.
+        if number > self._last_sync.get(inode, 0):
+            self._synced[inode], self._last_sync[inode] = content, number
 
     def _do(self, change: Callable[[], None]) -> None:
         """Make something durable: now, or at the end of the thread that syncs."""

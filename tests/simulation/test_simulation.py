@@ -17,7 +17,7 @@ def test_the_laws_hold_under_the_first_schedules(chunk: int) -> None:
 
 
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("chunk", range(5, 100))
+@pytest.mark.parametrize("chunk", range(5, 20))
 def test_the_laws_hold_under_many_schedules(chunk: int) -> None:
     _hold(range(chunk * CHUNK, (chunk + 1) * CHUNK))
 
